@@ -1,0 +1,48 @@
+"""A point mass in the plane with linear drag, integrated exactly (`app:dclean-profile`).
+
+    dv/dt = F/m − γ·v,   dx/dt = v
+
+For a force that is constant over a step the solution is closed:
+
+    v' = e^{−a}·v + φ1·F/m,   x' = x + φ1·v + φ2·F/m,   a = γ·dt,
+    φ1 = dt·(1 − e^{−a})/a,   φ2 = dt²·(a − 1 + e^{−a})/a².
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+class Coefficients(NamedTuple):
+    """Per-system constants of one exact step, each of shape (N, 1) and float64."""
+
+    decay: Array  # e^{−a}, dimensionless
+    travel: Array  # φ1, seconds: displacement per unit of initial velocity
+    kick: Array  # φ1/m, s/kg: velocity gained per newton
+    shift: Array  # φ2/m, s²/kg: displacement gained per newton
+
+
+def coefficients(drag: Array, mass: Array, dt: float) -> Coefficients:
+    """Step constants for drag γ (N,) in 1/s and mass (N,) in kg; relative error < 1e-12 for every γ ≥ 0."""
+    a = np.asarray(drag, np.float64)[:, None] * dt
+    inverse_mass = 1.0 / np.asarray(mass, np.float64)[:, None]
+    safe = np.where(a == 0.0, 1.0, a)
+    phi1 = np.where(a == 0.0, dt, -dt * np.expm1(-safe) / safe)
+    # a − 1 + e^{−a} cancels for small a, so its Taylor series takes over below 0.5 (15 terms: error < 1e-17).
+    series = np.zeros_like(a)
+    for n in range(16, 1, -1):
+        series = (1.0 - a * series) / n
+    phi2 = dt * dt * np.where(a < 0.5, series, (safe + np.expm1(-safe)) / safe**2)
+    return Coefficients(np.exp(-a), phi1, phi1 * inverse_mass, phi2 * inverse_mass)
+
+
+def step(state: Array, force: Array, c: Coefficients) -> Array:
+    """Advance states (N, 4) = (x, y, vx, vy) by one step under constant forces (N, 2) in newtons."""
+    position, velocity = state[:, :2], state[:, 2:]
+    after = np.empty_like(state)
+    after[:, :2] = position + c.travel * velocity + c.shift * force
+    after[:, 2:] = c.decay * velocity + c.kick * force
+    return after

@@ -1,0 +1,1 @@
+"""Align and Cross for world-model learners, and measures of what was learned."""
