@@ -1,0 +1,1 @@
+"""Formation (later Use and Value): what a learner's contexts contain, measured on frozen weights."""

@@ -1,0 +1,11 @@
+"""One learner, one file. `LEARNERS` maps the name in a checkpoint to (class, config class)."""
+
+from typing import Any
+
+from torch import nn
+
+from sprii_train.learners.jepa import JEPA, JEPAConfig
+
+LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {"jepa": (JEPA, JEPAConfig)}
+
+__all__ = ["JEPA", "LEARNERS", "JEPAConfig"]

@@ -1,0 +1,9 @@
+"""Banks of episodes on disk: protocols, building with resume, opening, verification and fast windows."""
+
+from sprii_envs.banks.bank import Bank
+from sprii_envs.banks.behaviours import Behaviour, ForceSegments
+from sprii_envs.banks.build import build
+from sprii_envs.banks.protocols import D_CLEAN, BankProtocol
+from sprii_envs.banks.storage import BankError
+
+__all__ = ["D_CLEAN", "Bank", "BankError", "BankProtocol", "Behaviour", "ForceSegments", "build"]

@@ -1,0 +1,365 @@
+"""Building a bank: chunk by chunk, in parallel, resumable after `kill -9`, atomic at the end.
+
+While it is built, a bank at `path` lives in `path.partial/`:
+
+    build.json   the protocol and the package versions journal      one line per finished chunk: number and
+    SHA-256, written after the chunk's bytes are on the disk data/        the future bank; renamed to `path`
+    as the very last act
+"""
+
+import contextlib
+import errno
+import hashlib
+import multiprocessing
+import os
+import platform
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sprii_envs import __version__
+from sprii_envs.banks import simulate, storage
+from sprii_envs.banks.bank import Bank
+from sprii_envs.banks.protocols import BankProtocol
+from sprii_envs.banks.simulate import Chunk
+from sprii_envs.banks.storage import BankError, Column
+from sprii_envs.properties import SystemSet
+from sprii_envs.relations import EpisodeTable
+
+Progress = Callable[[int, int], None]
+
+
+def build(
+    protocol: BankProtocol,
+    path: str | os.PathLike[str],
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+    overwrite: bool = False,
+    wait: bool = False,
+) -> Bank:
+    """Build the bank of `protocol` at `path`, or open it if it is already there.
+
+    A build that was interrupted at any point, even by `kill -9`, is taken up by the same call and ends in the
+    same bytes as an uninterrupted one, for any number of `workers` (processes, started by "spawn": with more
+    than one, a script needs the usual `if __name__ == "__main__":`). `progress(done, total)` counts episodes.
+
+    A finished or unfinished bank of *another* protocol at `path` (or a damaged one) is an error, unless
+    `overwrite` replaces it. With `wait`, a second builder of the same bank waits for the first instead of
+    raising an error.
+
+    Raises BankError, always naming the path: too little disk space (checked before anything is written; if
+    space runs out midway, the finished chunks stay in `path.partial` and the same call resumes), another
+    protocol, another builder, a killed worker, or a folder that is not a bank (which is never replaced).
+    """
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    path, partial = Path(path), storage.partial_path(Path(path))
+    if (bank := _finished(protocol, path, overwrite)) and not partial.exists():
+        return bank
+    with _disk_errors(protocol, path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with storage.lock(path, wait):
+            if not _finished(protocol, path, overwrite):
+                _Build(protocol, path, overwrite).run(workers, progress)
+            if not (
+                partial / "data"
+            ).exists():  # else it is an unfinished build of another protocol: not ours to end
+                shutil.rmtree(partial, ignore_errors=True)
+    return Bank.open(path)
+
+
+def _finished(protocol: BankProtocol, path: Path, overwrite: bool) -> Bank | None:
+    """The bank at `path` if it is there with this protocol; BankError if something else is and may not be
+    replaced.
+    """
+    if not os.path.lexists(path):
+        return None
+    if not (path / storage.MANIFEST).exists():
+        raise BankError(f"{path}: exists and is not a bank (no {storage.MANIFEST}); it will not be replaced")
+    try:
+        bank = Bank.open(path)
+    except BankError as error:
+        if overwrite:
+            return None
+        raise BankError(f"{error}; pass overwrite=True to build it anew") from error
+    if bank.protocol == protocol:
+        return bank
+    if overwrite:
+        return None
+    raise BankError(
+        f"{path}: holds a bank of another protocol ({bank.protocol.differences(protocol)}); "
+        "choose another path or pass overwrite=True"
+    )
+
+
+class _Build:
+    """One build in progress, under the build lock."""
+
+    def __init__(self, protocol: BankProtocol, path: Path, overwrite: bool) -> None:
+        self.protocol, self.path = protocol, path
+        self.partial = storage.partial_path(path)
+        self.data = self.partial / "data"
+        self.columns = simulate.columns(protocol)
+        self.chunks = simulate.chunks(protocol)
+        self.systems = simulate.systems(protocol)
+        self.packages = {"python": platform.python_version(), "numpy": np.__version__, "sprii": __version__}
+        self.done = self._take_up(overwrite)
+
+    def run(self, workers: int, progress: Progress | None) -> None:
+        todo = [chunk for chunk in self.chunks if chunk.number not in self.done]
+        total = self.protocol.episodes
+        finished = total - sum(self._episodes(chunk) for chunk in todo)
+        if progress:
+            progress(finished, total)
+        if todo:
+            with (
+                open(self.partial / "journal", "a", encoding="ascii") as journal,
+                self._nothing_kept_if_empty(),
+            ):
+                for chunk, digest in self._digests(todo, workers):
+                    journal.write(f"{chunk.number} {digest}\n")
+                    journal.flush()
+                    os.fsync(journal.fileno())
+                    self.done.add(chunk.number)
+                    finished += self._episodes(chunk)
+                    if progress:
+                        progress(finished, total)
+        self._finish()
+
+    @contextlib.contextmanager
+    def _nothing_kept_if_empty(self) -> Iterator[None]:
+        """On a disk error, remove a partial folder that holds no finished chunk: it would only occupy the
+        disk.
+        """
+        try:
+            yield
+        except OSError:
+            if not self.done:
+                shutil.rmtree(self.partial, ignore_errors=True)
+            raise
+
+    def _episodes(self, chunk: Chunk) -> int:
+        return (chunk.last - chunk.first) * self.protocol.rollouts
+
+    def _take_up(self, overwrite: bool) -> set[int]:
+        """Make the partial folder ready and return the chunks that are already in it, checked against the
+        journal.
+        """
+        header = {"schema": storage.SCHEMA, "protocol": self.protocol.to_dict(), "packages": self.packages}
+        if (self.partial / "build.json").exists():
+            try:
+                found = storage.read_json(self.partial / "build.json")
+                if found != header:
+                    raise BankError(self._refusal(found))
+            except BankError:
+                if not overwrite:
+                    raise
+                shutil.rmtree(self.partial)
+        elif self.partial.exists():
+            shutil.rmtree(self.partial)
+        self._check_space()
+        fresh = not self.partial.exists()
+        try:
+            self.data.mkdir(parents=True, exist_ok=True)
+            for column in self.columns:
+                storage.reserve(self.data / column.file, column.bytes)
+            if fresh:
+                storage.write_json(self.partial / "build.json", header)
+        except OSError:
+            if fresh:
+                shutil.rmtree(self.partial, ignore_errors=True)
+            raise
+        return self._journaled()
+
+    def _refusal(self, found: dict[str, Any]) -> str:
+        begun = f"{self.partial}: an unfinished build"
+        try:
+            other = BankProtocol.from_dict(found["protocol"])
+        except (KeyError, TypeError, ValueError):
+            return f"{begun} of an unknown protocol; pass overwrite=True to discard it"
+        if other != self.protocol:
+            differences = other.differences(self.protocol)
+            return f"{begun} of another protocol ({differences}); pass overwrite=True to discard it"
+        return (
+            f"{begun} with other packages ({found.get('packages')}, now {self.packages}), which may not give "
+            "the same bytes; resume it with those or pass overwrite=True to discard it"
+        )
+
+    def _check_space(self) -> None:
+        if _needed(self.protocol, self.path) > storage.free_bytes(self.path):
+            raise BankError(_no_space(self.protocol, self.path))
+
+    def _journaled(self) -> set[int]:
+        """Chunks whose bytes agree with their last line in the journal. A line torn by a crash is cut off."""
+        path = self.partial / "journal"
+        path.touch()
+        lines = path.read_text(encoding="ascii", errors="replace").splitlines(keepends=True)
+        digests: dict[int, str] = {}
+        for line in lines:
+            parts = line.split()
+            if (
+                line.endswith("\n")
+                and len(parts) == 2
+                and parts[0].isdecimal()
+                and int(parts[0]) < len(self.chunks)
+            ):
+                digests[int(parts[0])] = parts[1]
+        good = {i for i, digest in digests.items() if self._digest_on_disk(self.chunks[i]) == digest}
+        temporary = self.partial / "journal.tmp"
+        temporary.write_text("".join(f"{i} {digests[i]}\n" for i in sorted(good)), encoding="ascii")
+        storage.sync_file(temporary)
+        os.replace(temporary, path)
+        return good
+
+    def _digest_on_disk(self, chunk: Chunk) -> str:
+        digest = hashlib.sha256()
+        for column in self.columns:
+            with open(self.data / column.file, "rb") as file:
+                file.seek(chunk.first * self.protocol.rollouts * column.episode_bytes)
+                digest.update(file.read(self._episodes(chunk) * column.episode_bytes))
+        return digest.hexdigest()
+
+    def _digests(self, todo: list[Chunk], workers: int) -> Iterator[tuple[Chunk, str]]:
+        """Build the chunks, in any order, and yield each with its digest once its bytes are on the disk."""
+        job = (self.protocol, self.systems.values, self.data, self.columns)
+        if workers == 1:
+            for chunk in todo:
+                yield chunk, _build_chunk(*job, chunk)
+            return
+        # Spawned workers do not inherit the build lock, which a forked one would hold beyond a killed parent.
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(min(workers, len(todo)), context, initializer=_start_worker, initargs=job)
+        try:
+            futures = {pool.submit(_work, chunk): chunk for chunk in todo}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenProcessPool as error:
+            raise BankError(
+                f"{self.path}: a build worker was killed or could not start (out of memory? a script without "
+                f'`if __name__ == "__main__":`?); finished chunks are kept, the same call resumes'
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _finish(self) -> None:
+        """Table, checksums and manifest; then the rename that makes it a bank."""
+        names = [column.file for column in self.columns] + [storage.TABLE]
+        for stray in set(os.listdir(self.data)) - set(names):  # of a build that was killed in here
+            (self.data / stray).unlink()
+        table = self.data / storage.TABLE
+        _table(self.protocol, self.systems).save(table)
+        storage.sync_file(table)
+        storage.Manifest(
+            protocol=self.protocol,
+            properties=self.systems.properties,
+            columns=self.columns,
+            files={
+                name: {
+                    "bytes": (self.data / name).stat().st_size,
+                    "sha256": storage.checksum(self.data / name),
+                }
+                for name in names
+            },
+            packages=self.packages,
+        ).write(self.data)
+        replaced = self.partial / "replaced"
+        if self.path.exists():
+            os.replace(self.path, replaced)
+        os.replace(self.data, self.path)
+        storage.sync_folder(self.path.parent)
+
+
+def _table(protocol: BankProtocol, systems: SystemSet) -> EpisodeTable:
+    rows = np.arange(protocol.episodes)
+    system = rows // protocol.rollouts
+    splits = np.repeat(list(protocol.systems), list(protocol.systems.values()))
+    return EpisodeTable(
+        {
+            "episode": rows,
+            "system": system,
+            "rollout": rows % protocol.rollouts,
+            "length": np.full(protocol.episodes, protocol.steps),
+            "split": splits[system],
+            **{name: systems.column(name)[system] for name in systems.names},
+        }
+    )
+
+
+def _needed(protocol: BankProtocol, path: Path) -> int:
+    """Bytes still to be allocated for the columns of the bank at `path`."""
+    data = storage.partial_path(path) / "data"
+    return sum(column.bytes - _allocated(data / column.file) for column in simulate.columns(protocol))
+
+
+def _no_space(protocol: BankProtocol, path: Path) -> str:
+    needed, free = _needed(protocol, path), storage.free_bytes(path)
+    return f"{path}: no disk space for this bank: {needed:,} bytes needed, {free:,} bytes free"
+
+
+def _allocated(path: Path) -> int:
+    """Bytes that a file already holds on the disk (a sparse file holds fewer than its size)."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return 0
+    return min(getattr(stat, "st_blocks", 0) * 512, stat.st_size)
+
+
+def _build_chunk(
+    protocol: BankProtocol, values: NDArray[np.float64], data: Path, columns: tuple[Column, ...], chunk: Chunk
+) -> str:
+    """Simulate one chunk, put it in its place in every column, sync, and return its SHA-256."""
+    arrays = simulate.simulate(protocol, values[chunk.first : chunk.last], chunk)
+    digest = hashlib.sha256()
+    for column in columns:
+        block = np.ascontiguousarray(arrays[column.name], column.dtype)
+        if block.shape != ((chunk.last - chunk.first) * protocol.rollouts, *column.shape[1:]):
+            raise RuntimeError(f"column {column.name!r} of chunk {chunk.number} has shape {block.shape}")
+        digest.update(block.data)
+        with open(data / column.file, "r+b") as file:
+            file.seek(chunk.first * protocol.rollouts * column.episode_bytes)
+            file.write(block.data)
+            file.flush()
+            os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+_JOB: tuple[Any, ...] = ()
+
+
+def _start_worker(*job: object) -> None:
+    """Keep what every chunk needs, and die with the parent, which after `kill -9` can no longer tell us
+    to.
+    """
+    global _JOB
+    _JOB = job
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=lambda: (wait_for([parent.sentinel]), os._exit(1)), daemon=True).start()
+
+
+def _work(chunk: Chunk) -> str:
+    protocol, values, data, columns = _JOB
+    return _build_chunk(protocol, values, data, columns, chunk)
+
+
+@contextlib.contextmanager
+def _disk_errors(protocol: BankProtocol, path: Path) -> Iterator[None]:
+    """Turn an OSError into one BankError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            partial = storage.partial_path(path)
+            kept = f"; finished chunks are kept in {partial}: free some space and the same call resumes"
+            raise BankError(_no_space(protocol, path) + (kept if partial.exists() else "")) from error
+        raise BankError(f"{error.filename or path}: cannot be written: {error.strerror}") from error

@@ -1,0 +1,18 @@
+"""The environments under the namespace `sprii`, registered when `sprii_envs` is imported."""
+
+import gymnasium as gym
+
+_ROWS = (("D-Clean-v0", "sprii_envs.envs.d_clean", "DClean", 63),)
+"""(id, module, class stem, transitions of an episode: one fewer than the states in it)."""
+
+
+def register_all() -> None:
+    """Register every environment once; nothing but strings is stored, so no environment is imported yet."""
+    for name, module, stem, max_episode_steps in _ROWS:
+        if f"sprii/{name}" not in gym.registry:
+            gym.register(
+                id=f"sprii/{name}",
+                entry_point=f"{module}:{stem}Env",
+                vector_entry_point=f"{module}:{stem}VectorEnv",
+                max_episode_steps=max_episode_steps,
+            )

@@ -1,0 +1,193 @@
+"""Which donor is drawn: Q_G(A | B) of `app:relation-sampling`, kept apart from what a pair must share.
+
+A kernel is a small frozen description. `bind` meets it with one table and one relation and returns the object
+that draws; a further kernel is one more class with `columns` and `bind`.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sprii_envs.relations.index import PairIndex, fold
+from sprii_envs.relations.relation import Relation
+from sprii_envs.relations.table import EpisodeTable, Rows, factorize
+
+
+class BoundKernel(Protocol):
+    """A kernel that knows its table and relation."""
+
+    @property
+    def legal(self) -> Rows:
+        """Number of donors (N,) that a recipient needs at least one of to take part."""
+        ...
+
+    @property
+    def support(self) -> Relation:
+        """The relation whose legal pairs are all that this kernel can draw (what `audit` reports)."""
+        ...
+
+    def donor_marginal(self, recipient: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Exact probability (N,) of each row as donor, for recipients drawn with probability (N,)."""
+        ...
+
+    def draw(self, rng: np.random.Generator, step: int, recipient: Rows) -> tuple[Rows, NDArray[np.bool_]]:
+        """Donor rows (n,) for recipient rows (n,), and which of the pairs satisfy the relation."""
+        ...
+
+
+class Kernel(Protocol):
+    """How a donor is chosen. Its `repr` must determine the law: it enters the sampler's fingerprint."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns it reads beside the relation's."""
+        ...
+
+    def bind(self, table: EpisodeTable, relation: Relation, index: PairIndex) -> BoundKernel: ...
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Every legal donor of a recipient is equally likely."""
+
+    columns = ()
+
+    def bind(self, table: EpisodeTable, relation: Relation, index: PairIndex) -> BoundKernel:
+        return _BoundUniform(relation, index)
+
+
+@dataclass(frozen=True)
+class _BoundUniform:
+    support: Relation
+    index: PairIndex
+
+    @property
+    def legal(self) -> Rows:
+        return self.index.legal
+
+    def donor_marginal(self, recipient: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.index.donor_marginal(recipient)
+
+    def draw(self, rng: np.random.Generator, step: int, recipient: Rows) -> tuple[Rows, NDArray[np.bool_]]:
+        return self.index.draw(rng, recipient), np.ones(len(recipient), bool)
+
+
+@dataclass(frozen=True)
+class Derangement:
+    """The Random control: each batch's own donors, dealt so that none meets its own `by` group.
+
+    At a step the recipients and the donors are those that `Uniform` draws under the same relation, seed and
+    step; only who meets whom is changed, by a permutation of the batch without a pair inside a `by` group. Arms
+    that differ in the kernel alone therefore see the same histories, and the donors and the recipients of a
+    batch fill the `by` groups equally. A group may hold at most half of a batch: `distinct="system"` sees to it.
+
+    See `derangement` for how the permutation is drawn.
+    """
+
+    by: str = "system"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.by,)
+
+    def bind(self, table: EpisodeTable, relation: Relation, index: PairIndex) -> BoundKernel:
+        codes, groups = table.codes(self.by)
+        if (
+            not relation.same_episode
+            and fold(table, (*relation.shared, self.by))[1] != fold(table, relation.shared)[1]
+        ):
+            raise ValueError(
+                f"Derangement(by={self.by!r}) exchanges donors between {self.by} groups, but under the "
+                f"relation '{relation}' a donor may come from another group already; "
+                f"use a relation that shares {self.by!r}"
+            )
+        if groups < 2:
+            raise ValueError(f"Derangement(by={self.by!r}) needs at least two groups; the table has one")
+        return _BoundDerangement(Relation(differ=(self.by,)), index, codes, table[self.by], self.by)
+
+
+@dataclass(frozen=True)
+class _BoundDerangement:
+    support: Relation
+    index: PairIndex
+    codes: Rows
+    names: NDArray[np.generic]
+    by: str
+
+    @property
+    def legal(self) -> Rows:
+        return self.index.legal
+
+    def donor_marginal(self, recipient: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.index.donor_marginal(recipient)
+
+    def draw(self, rng: np.random.Generator, step: int, recipient: Rows) -> tuple[Rows, NDArray[np.bool_]]:
+        donor = self.index.draw(rng, recipient)
+        try:
+            donor = donor[derangement(rng, self.codes[recipient])]
+        except _NoDerangementError as error:
+            raise ValueError(
+                f"a batch of {len(recipient)} cannot be deranged by {self.by!r}: {error.count} of its recipients "
+                f"are of {self.by} {self.names[recipient[error.position]]}, more than half; "
+                f"use distinct={self.by!r}, a larger batch or more groups"
+            ) from None
+        # Legal pairs never cross `by` groups (checked in `bind`), and these all do.
+        return donor, np.zeros(len(recipient), bool)
+
+
+class _NoDerangementError(ValueError):
+    def __init__(self, count: int, n: int, position: int) -> None:
+        super().__init__(f"no derangement: {count} of {n} positions carry one label, more than half")
+        self.count, self.position = count, position
+
+
+# Rejection needs about exp(Σ m²/n) tries: 3,000 at this bound, a few ms for a batch of 48.
+_MOST_EXPECTED_COLLISIONS = 8.0
+_SWEEPS = 64
+
+
+def derangement(rng: np.random.Generator, labels: Rows) -> Rows:
+    """A permutation p (n,) with labels[p[i]] ≠ labels[i] for all i; ValueError if a label fills more than half.
+
+    Exactly uniform over all such permutations, by rejection (e tries on average when all labels differ), as
+    long as labels of multiplicity m have Σ m²/n ≤ 8. Beyond that rejection is hopeless, and the permutation is
+    the state of a symmetric swap chain after 64 sweeps from a rotated legal start: legal in every batch, uniform
+    in the limit.
+    """
+    n = len(labels)
+    for _ in range(8):  # before anything is counted: nearly always enough for distinct labels
+        candidate = rng.permutation(n)
+        if (labels[candidate] != labels).all():
+            return candidate
+    labels, _ = factorize(labels)
+    sizes = np.bincount(labels)
+    if 2 * sizes.max() > n:
+        raise _NoDerangementError(int(sizes.max()), n, int((labels == sizes.argmax()).argmax()))
+    if (sizes.astype(float) ** 2).sum() / n > _MOST_EXPECTED_COLLISIONS:
+        return _swap_chain(rng, labels)
+    block = np.broadcast_to(np.arange(n), (max(1, 8192 // n), n))
+    while True:
+        candidates = rng.permuted(block, axis=1)
+        legal = (labels[candidates] != labels).all(1)
+        if legal.any():
+            return candidates[legal.argmax()]
+
+
+def _swap_chain(rng: np.random.Generator, labels: Rows) -> Rows:
+    n = len(labels)
+    # Positions by group in random group order and random order within; rotating by the largest group's size
+    # leaves no position inside its own group, since that group fills at most half of the circle.
+    rank = rng.permutation(labels.max() + 1)
+    shuffled = rng.permutation(n)
+    order = shuffled[np.argsort(rank[labels[shuffled]], kind="stable")]
+    deal = np.empty(n, np.int64)
+    deal[order] = np.roll(order, -int(np.bincount(labels).max()))
+    for _ in range(_SWEEPS):
+        pairs = rng.permutation(n)
+        a, b = pairs[: n // 2], pairs[n // 2 : 2 * (n // 2)]
+        legal = (labels[deal[b]] != labels[a]) & (labels[deal[a]] != labels[b])
+        a, b = a[legal], b[legal]
+        deal[a], deal[b] = deal[b], deal[a]
+    return deal

@@ -1,0 +1,140 @@
+"""Pairs of episodes: Π_G(A, B) = P(B)·Q_G(A | B) (`eq:pairing-kernel`), a pure function of (seed, step)."""
+
+import hashlib
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sprii_envs.relations.audit import Audit, audit
+from sprii_envs.relations.index import build_index
+from sprii_envs.relations.kernels import Kernel, Uniform
+from sprii_envs.relations.recipients import Law, Recipients, distinct, weighted
+from sprii_envs.relations.relation import NoLegalDonorError, Relation
+from sprii_envs.relations.streams import PAIRS, check_count, stream
+from sprii_envs.relations.table import EpisodeTable, Rows, few
+
+
+class PairBatch(NamedTuple):
+    """Row numbers of the sampler's table; `table.rows[donor]` are those of the table it was selected from."""
+
+    recipient: Rows  # (n,) int64
+    donor: Rows  # (n,) int64
+    correct: NDArray[np.bool_]  # (n,) whether the pair satisfies the relation
+
+
+class PairSampler:
+    """Draws (recipient, donor) pairs of a table under a relation, a kernel and a pair law.
+
+    Parameters
+    ----------
+    table : of one split (a table with several is refused: `table.select("train")`)
+    relation : which donors are legal
+    kernel : which legal donor is drawn
+    seed : in [0, 2^64)
+    law : `"recipient"`: recipients uniform, donors uniform among a recipient's legal ones; donors in small
+        excluded blocks are then drawn more often. `"pair"`: uniform over legal pairs; donor and recipient
+        marginals are equal, recipients weigh as many as their legal donors. The two agree when all recipients
+        have equally many. `audit()` reports the marginals.
+    distinct : a column (the paper's batch: `"system"`): the n recipients come from n different groups,
+        uniformly chosen, and uniformly within each. Not with `law="pair"`, which weighs recipients itself.
+    on_missing : `"error"` raises NoLegalDonorError if a recipient has no legal donor, `"drop"` leaves it out.
+
+    The recipients of a step depend on (seed, step, n), on `law` and `distinct`, and on which rows have a legal
+    donor, but not on the kernel. Arms with equal seeds and equally eligible rows see the same recipients:
+    SAME_SYSTEM, its Derangement control and, where every system has two episodes, SAME_ROLLOUT.
+    """
+
+    def __init__(
+        self,
+        table: EpisodeTable,
+        relation: Relation,
+        kernel: Kernel | None = None,
+        seed: int = 0,
+        law: Law = "recipient",
+        distinct: str | None = None,
+        on_missing: Literal["error", "drop"] = "error",
+    ) -> None:
+        self.table, self.relation = table, relation
+        self.kernel: Kernel = Uniform() if kernel is None else kernel
+        self.seed, self.step = check_count(seed, "seed"), 0
+        self.law, self.distinct = law, distinct
+        if law not in get_args(Law):
+            raise ValueError(f"law must be 'recipient' or 'pair', got {law!r}")
+        if on_missing not in ("error", "drop"):
+            raise ValueError(f"on_missing must be 'error' or 'drop', got {on_missing!r}")
+        if distinct is not None and law == "pair":
+            raise ValueError(
+                "law='pair' weighs recipients by their legal donors, distinct takes one a group: choose one"
+            )
+        if "split" in table and table.codes("split")[1] > 1:
+            splits = np.unique(table["split"])
+            raise ValueError(
+                f"the table mixes the splits {few(splits)}; pass one: table.select({str(splits[0])!r})"
+            )
+        self.bound = self.kernel.bind(table, relation, build_index(table, relation))
+        self.recipients = _recipients(table, relation, self.bound.legal, law, distinct, on_missing)
+        self._fingerprint: str | None = None
+
+    def batch(self, step: int, n: int) -> PairBatch:
+        """The n pairs of a step: a pure function of (seed, step, n). A rank takes its slice of one batch."""
+        n = check_count(n, "n", 1, 2**40)
+        rng = stream(self.seed, check_count(step, "step"), PAIRS)
+        recipient = self.recipients.draw(rng, n)
+        return PairBatch(recipient, *self.bound.draw(rng, step, recipient))
+
+    def sample(self, n: int) -> PairBatch:
+        """`batch(self.step, n)`, then one step on."""
+        batch = self.batch(self.step, n)
+        self.step += 1
+        return batch
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of what fixes the law: the columns used, relation, kernel, law, distinct."""
+        if self._fingerprint is None:
+            used = [*self.relation.columns, *self.kernel.columns, *([self.distinct] if self.distinct else [])]
+            parts = (
+                self.table.fingerprint(used),
+                self.relation.shared,
+                self.relation.differ,
+                self.relation.same_episode,
+                self.kernel,
+                self.law,
+                self.distinct,
+            )
+            self._fingerprint = hashlib.sha256(repr(parts).encode()).hexdigest()
+        return self._fingerprint
+
+    def state_dict(self) -> dict[str, Any]:
+        """Seed, step and fingerprint: enough to draw what the uninterrupted run would have drawn."""
+        return {"seed": self.seed, "step": self.step, "fingerprint": self.fingerprint()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue at a saved seed and step; ValueError for those of another table, relation, kernel or law."""
+        missing = [key for key in ("seed", "step", "fingerprint") if key not in state]
+        if missing:
+            raise ValueError(f"the sampler state lacks {few(missing)}; it has {few(state)}")
+        if state["fingerprint"] != self.fingerprint():
+            raise ValueError(
+                "this state belongs to another sampler: its episode table, relation, kernel or law differs "
+                f"(saved {str(state['fingerprint'])[:12]}…, here {self.fingerprint()[:12]}…: "
+                f"relation '{self.relation}', {self.kernel!r}, law={self.law!r}, {len(self.table)} episodes)"
+            )
+        self.seed, self.step = check_count(state["seed"], "seed"), check_count(state["step"], "step")
+
+    def audit(self, draws: int = 200_000) -> Audit:
+        """What this sampler can draw and what it does draw; see `Audit` for which figures are exact."""
+        return audit(self, draws)
+
+
+def _recipients(
+    table: EpisodeTable, relation: Relation, legal: Rows, law: Law, by: str | None, on_missing: str
+) -> Recipients:
+    without = np.flatnonzero(legal == 0)
+    if len(without) and (on_missing == "error" or len(without) == len(table)):
+        remedy = "" if len(without) == len(table) else "; on_missing='drop' leaves them out"
+        raise NoLegalDonorError(
+            f"under the relation '{relation}' {len(without)} of {len(table)} recipients have no legal donor: "
+            f"episodes {few(np.sort(table['episode'][without]))}{remedy}"
+        )
+    return weighted(table, legal, law) if by is None else distinct(table, legal, by)

@@ -1,0 +1,310 @@
+"""The episode table: one row per episode, from which every relation is read.
+
+Built from our banks, from a Minari dataset's metadata, from plain arrays or from a DataFrame. Columns are
+immutable; labels are compared exactly, so a relation over a continuous property is best keyed by its level.
+"""
+
+import difflib
+import hashlib
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Rows = NDArray[np.int64]
+
+REQUIRED = ("episode", "system", "rollout", "length")
+_INTEGER = ("episode", "rollout", "length")
+_FORMAT = 1
+
+
+class EpisodeTable:
+    """Immutable columns of equal length, one row per episode.
+
+    Columns
+    -------
+    episode : unique int64 ids, any sign and order
+    system : int64 or str id of the system, a fixed assignment of the persistent properties
+    rollout : int64 index of the episode among those of its system
+    length : int64 number of observations, at least 1
+    split : optional str or int64 (`"train"`, `"validation"`, …)
+    any other name : a persistent property, its level index, a task, a partner, a shape …; 1-D numbers,
+        booleans or strings. Integers are stored as int64, floats as float64.
+
+    `rows` (N,) int64 are the row numbers in the table this one was selected from, through any chain of selects.
+
+    Raises ValueError naming the column (and the ids) for a missing column, ragged lengths, duplicate episode
+    ids or a type that cannot be a label. A NaN is refused when its column is used as a label (`codes`).
+    """
+
+    __slots__ = ("_columns", "rows")
+
+    rows: Rows
+
+    def __init__(self, columns: Mapping[str, ArrayLike]) -> None:
+        missing = [name for name in REQUIRED if name not in columns]
+        if missing:
+            raise ValueError(
+                f"EpisodeTable lacks the column{'s' * (len(missing) > 1)} {_listed(missing)}; "
+                f"required are {_listed(REQUIRED)}, given were {_listed(columns)}"
+            )
+        for name in columns:
+            if not isinstance(name, str) or not name:
+                raise ValueError(f"column names must be non-empty strings, got {name!r}")
+        built = {name: _column(name, values) for name, values in columns.items()}
+        count = len(built["episode"])
+        for name, values in built.items():
+            if len(values) != count:
+                raise ValueError(
+                    f"ragged columns: {name!r} has {len(values)} rows, 'episode' has {count}; each needs one value "
+                    "per episode"
+                )
+        if count == 0:
+            raise ValueError("EpisodeTable needs at least one episode, got none")
+        for name in _INTEGER:
+            if built[name].dtype != np.int64:
+                raise ValueError(f"column {name!r} must hold integers, got {built[name].dtype}")
+        for name in ("system", "split"):
+            if name in built and built[name].dtype.kind not in "iU":
+                raise ValueError(f"column {name!r} must hold integers or strings, got {built[name].dtype}")
+        if built["length"].min() < 1:
+            bad = built["episode"][built["length"] < 1]
+            raise ValueError(
+                f"column 'length' must be at least 1 observation; not so for episodes {few(bad)}"
+            )
+        ids = np.sort(built["episode"])
+        twice = np.unique(ids[1:][ids[1:] == ids[:-1]])
+        if len(twice):
+            raise ValueError(
+                f"column 'episode' must hold unique ids; {len(twice)} occur more than once: {few(twice)}"
+            )
+        self._columns = built
+        self.rows = _frozen(np.arange(count))
+
+    @classmethod
+    def from_frame(cls, frame: Any) -> Self:
+        """A table from a pandas or polars DataFrame, or whatever has `.columns` and `frame[name].to_numpy()`."""
+        if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
+            raise TypeError(f"from_frame needs .columns and frame[name], got {type(frame).__name__}")
+        columns = {}
+        for name in frame.columns:
+            series = frame[name]
+            columns[name] = series.to_numpy() if hasattr(series, "to_numpy") else np.asarray(series)
+        return cls(columns)
+
+    from_pandas = from_frame
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Column names in the order given."""
+        return tuple(self._columns)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """The column (N,), read-only; ValueError naming the nearest columns for an unknown one."""
+        try:
+            return self._columns[name]
+        except KeyError:
+            close = difflib.get_close_matches(str(name), self._columns, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise ValueError(
+                f"no column {name!r} in the episode table ({_listed(self._columns)}){hint}"
+            ) from None
+
+    def __repr__(self) -> str:
+        systems = self.codes("system")[1]
+        return f"EpisodeTable({len(self)} episodes, {systems} systems; {', '.join(self._columns)})"
+
+    def select(self, which: str | ArrayLike) -> Self:
+        """The sub-table of a split name, a boolean mask (N,) or distinct row numbers, in that order.
+
+        `rows` of the result point into the table that this one came from.
+        """
+        if isinstance(which, str):
+            split = self["split"]
+            chosen = np.flatnonzero(split.astype(str) == which)
+            if not len(chosen):
+                raise ValueError(f"no episode has split {which!r}; splits are {few(np.unique(split))}")
+        else:
+            chosen = np.asarray(which)
+            if chosen.dtype == np.bool_:
+                if chosen.shape != (len(self),):
+                    raise ValueError(f"the mask has shape {chosen.shape}, the table {len(self)} rows")
+                chosen = np.flatnonzero(chosen)
+            elif chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
+                raise ValueError("select takes a split name, a boolean mask or 1-D row numbers")
+            elif chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
+                raise ValueError(
+                    f"row numbers must lie in [0, {len(self)}), got {chosen.min()}..{chosen.max()}"
+                )
+            elif len(np.unique(chosen)) != len(chosen):
+                raise ValueError("row numbers must be distinct: an episode cannot be in the table twice")
+            if not chosen.size:
+                raise ValueError("the selection is empty")
+        part = object.__new__(type(self))
+        part._columns = {name: _frozen(values[chosen]) for name, values in self._columns.items()}
+        part.rows = _frozen(self.rows[chosen])
+        return part
+
+    def codes(self, name: str) -> tuple[Rows, int]:
+        """Labels of a column as dense ranks: ((N,) int64 in [0, count), count). ValueError for NaN."""
+        values = self[name]
+        if values.dtype.kind == "f":
+            nan = np.isnan(values)
+            if nan.any():
+                raise ValueError(
+                    f"column {name!r} is used as a label but is NaN for {int(nan.sum())} episodes: "
+                    f"{few(self['episode'][nan])}"
+                )
+        return factorize(values)
+
+    def by_episode(self) -> Rows:
+        """Row numbers (N,) in the order of the episode ids."""
+        ids = self["episode"]
+        return np.arange(len(ids)) if (ids[1:] > ids[:-1]).all() else np.argsort(ids)
+
+    def fingerprint(self, columns: Iterable[str] | None = None) -> str:
+        """SHA-256 (hex) of the named columns (all by default), independent of row and column order.
+
+        It also does not depend on the width of string columns or on the machine's byte order.
+        """
+        order = self.by_episode()
+        digest = hashlib.sha256()
+        for name in sorted({"episode", *(self._columns if columns is None else columns)}):
+            values = self[name][order]
+            if values.dtype.kind == "U":
+                values = np.array(values.tolist())
+            values = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<")))
+            digest.update(f"{name!r}:{values.dtype.str}:{len(values)};".encode())
+            digest.update(values.tobytes())
+        return digest.hexdigest()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one npz, atomically: a killed save leaves the old file or none. No pickle."""
+        path = Path(path)
+        arrays = {f"column/{name}": values for name, values in self._columns.items()}
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, allow_pickle=False, format=np.int64(_FORMAT), rows=self.rows, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; ValueError naming the file if it is damaged or something else."""
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                version, rows = int(archive["format"]), archive["rows"]
+                arrays = {key.removeprefix("column/"): archive[key] for key in archive.files if "/" in key}
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            KeyError,
+            ValueError,
+            OSError,
+            AttributeError,
+        ) as error:
+            if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
+                raise
+            raise ValueError(f"{os.fspath(path)} is not an episode table or is damaged: {error}") from error
+        if version != _FORMAT:
+            raise ValueError(
+                f"{os.fspath(path)} has episode-table format {version}; this version reads {_FORMAT}"
+            )
+        table = cls(arrays)
+        table.rows = _frozen(rows)
+        return table
+
+
+def factorize(values: NDArray[Any]) -> tuple[Rows, int]:
+    """Dense ranks of the values: ((N,) int64, number of distinct values). Equal values share a rank."""
+    if values.dtype.kind in "ib" and len(values):
+        low, high = int(values.min()), int(values.max())
+        if high - low < 4 * len(values) + 1024:  # a presence table beats a sort
+            shifted = values.astype(np.int64) - low
+            present = np.zeros(high - low + 1, bool)
+            present[shifted] = True
+            rank = np.cumsum(present) - 1
+            return rank[shifted], int(rank[-1]) + 1
+    distinct, inverse = np.unique(values, return_inverse=True)
+    return inverse.astype(np.int64, copy=False), len(distinct)
+
+
+def few(values: Iterable[Any], limit: int = 5) -> str:
+    """The first few values for an error message: '3, 7, 9, … (12 in all)'."""
+    listed = list(values)
+    shown = ", ".join(str(value) for value in listed[:limit])
+    return shown if len(listed) <= limit else f"{shown}, … ({len(listed)} in all)"
+
+
+def _column(name: str, values: ArrayLike) -> NDArray[Any]:
+    """A read-only 1-D int64, float64, bool or minimal-width str copy."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"column {name!r} is not a 1-D array: {error}") from None
+    if array.ndim != 1:
+        raise ValueError(f"column {name!r} must be 1-D, one value per episode, got shape {array.shape}")
+    if array.dtype.kind == "O":
+        array = _from_objects(name, array)
+    kind = array.dtype.kind
+    if kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise ValueError(f"column {name!r} holds {array.max()}, which exceeds int64")
+    if kind in "iu" or array.size == 0:
+        return _frozen(array.astype(np.int64))
+    if kind == "f":
+        return _frozen(array.astype(np.float64) + 0.0)  # −0.0 and 0.0 are one label
+    if kind == "b":
+        return _frozen(array.copy())
+    if kind in "UT":
+        array = array.astype(str)
+        width = max(1, int(np.strings.str_len(array).max()))
+        return _frozen(array.astype(f"<U{width}"))
+    raise ValueError(f"column {name!r} must hold integers, floats, booleans or strings, got {array.dtype}")
+
+
+def _from_objects(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    values = array.tolist()
+    for legal in ((bool, np.bool_), (int, np.integer), (int, float, np.integer, np.floating), (str,)):
+        kinds = set(map(type, values))
+        # bool is an int in Python; a column that mixes them is a mistake, not a label
+        if all(issubclass(kind, legal) for kind in kinds) and (bool not in kinds or kinds == {bool}):
+            return np.array(values)
+    wrong = next((i for i, v in enumerate(values) if not isinstance(v, str)), 0)
+    raise ValueError(
+        f"column {name!r} must hold integers, floats, booleans or strings of one type; "
+        f"row {wrong} holds {values[wrong]!r} ({type(values[wrong]).__name__})"
+    )
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.setflags(write=False)
+    return array
+
+
+def _listed(names: Iterable[Any]) -> str:
+    return ", ".join(repr(name) for name in names) or "none"
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

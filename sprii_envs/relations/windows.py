@@ -1,0 +1,126 @@
+"""Where in an episode a history starts, so that its longest prediction target still lies inside."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sprii_envs.relations.relation import SAME_SYSTEM, Relation
+from sprii_envs.relations.sampler import PairBatch
+from sprii_envs.relations.streams import WINDOWS, below, check_count, hashed_uniform, stream
+from sprii_envs.relations.table import EpisodeTable, Rows, few
+
+
+class WindowPairs(NamedTuple):
+    """Pairs of histories: rows as in `PairBatch`, starts are observation indices. All (n,) int64."""
+
+    recipient: Rows
+    recipient_start: Rows
+    donor: Rows
+    donor_start: Rows
+
+
+class WindowSampler:
+    """Legal windows of episodes: a pure function of (seed, step), from another stream than the pairs'.
+
+    A window's history is observations [start, start + history). Its last observation a = start + history − 1
+    leaves room for the longest horizon: a + horizon ≤ length − 1. So start ranges over
+    [0, length − history − horizon], for recipients and donors alike: each half of a paired batch is predicted.
+
+    Parameters
+    ----------
+    lengths : observations per episode (N,), or the EpisodeTable of the pair sampler
+    history, horizon : in observations; the paper's 24 and 16 (`app:implementation`)
+    """
+
+    def __init__(
+        self, lengths: EpisodeTable | ArrayLike, history: int = 24, horizon: int = 16, seed: int = 0
+    ) -> None:
+        self.history, self.horizon = check_count(history, "history", 1), check_count(horizon, "horizon")
+        self.seed = check_count(seed, "seed")
+        if isinstance(lengths, EpisodeTable):
+            self._ids: Rows = lengths["episode"]
+            self.lengths: Rows = lengths["length"]
+        else:
+            given = np.asarray(lengths)
+            if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
+                raise ValueError(f"lengths must be 1-D integers, got shape {given.shape} of {given.dtype}")
+            self.lengths = given.astype(np.int64)
+            self._ids = np.arange(len(given))
+        self._require(self.history + self.horizon, f"history {self.history} + horizon {self.horizon}")
+        self._last: Rows = self.lengths - (self.history + self.horizon)
+
+    def last_start(self, rows: ArrayLike) -> Rows:
+        """The latest legal start of each episode row."""
+        return self._last[self._rows(rows)]
+
+    def batch(self, step: int, pairs: PairBatch, relation: Relation = SAME_SYSTEM) -> WindowPairs:
+        """A window for both sides of every pair.
+
+        Starts are uniform over the legal ones, independently for recipient and donor. Under a same-episode
+        relation the donor window comes first and does not overlap (donor_start + history ≤ recipient_start),
+        uniform over all such combinations. With 64 observations, history 24 and horizon 16 only (0, 24) is
+        legal: that control then has one window pair an episode, and its recipients are later windows than
+        those of the other relations; longer episodes give it more.
+        """
+        rng = stream(self.seed, check_count(step, "step"), WINDOWS)
+        recipient, donor = self._rows(pairs.recipient), self._rows(pairs.donor)
+        if not relation.same_episode:
+            return WindowPairs(
+                recipient, below(rng, self._last[recipient] + 1), donor, below(rng, self._last[donor] + 1)
+            )
+        self._require(
+            2 * self.history + self.horizon,
+            f"two histories of {self.history} + horizon {self.horizon} (relation '{relation}')",
+        )
+        if (recipient != donor).any():
+            raise ValueError(
+                f"the relation '{relation}' pairs an episode with itself, but these pairs do not"
+            )
+        slack = self._last[recipient] - self.history
+        donor_start, gap = _ordered_pairs(below(rng, (slack + 1) * (slack + 2) // 2))
+        return WindowPairs(recipient, gap + self.history, donor, donor_start)
+
+    def starts(self, rows: ArrayLike, seed: int = 0) -> Rows:
+        """One uniform legal start per episode row, for evaluation: a pure function of (seed, episode id).
+
+        The ids are row numbers if the sampler was built from lengths. Which other rows are asked for, and the
+        order of the table, change nothing.
+        """
+        rows = self._rows(rows)
+        u = hashed_uniform(check_count(seed, "seed"), self._ids[rows])
+        return (u * (self._last[rows] + 1)).astype(np.int64)
+
+    def grid(self, rows: ArrayLike, count: int = 1) -> NDArray[np.int64]:
+        """`count` evenly spaced legal starts per episode row, (n, count), first and last included.
+
+        One is the middle; more than an episode has legal starts repeat some.
+        """
+        last = self.last_start(rows)
+        count = check_count(count, "count", 1)
+        share = np.array([0.5]) if count == 1 else np.linspace(0.0, 1.0, count)
+        return np.rint(last[:, None] * share).astype(np.int64)
+
+    def _rows(self, rows: ArrayLike) -> Rows:
+        array = np.asarray(rows)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise ValueError(f"rows must be 1-D integers, got shape {array.shape} of {array.dtype}")
+        if array.size and not (array.min() >= 0 and array.max() < len(self.lengths)):
+            raise ValueError(f"rows must lie in [0, {len(self.lengths)}), got {array.min()}..{array.max()}")
+        return array.astype(np.int64, copy=False)
+
+    def _require(self, needed: int, what: str) -> None:
+        short = np.flatnonzero(self.lengths < needed)
+        if len(short):
+            raise ValueError(
+                f"{what} needs episodes of at least {needed} observations; {len(short)} of "
+                f"{len(self.lengths)} are shorter: episode {self._ids[short[0]]} has {self.lengths[short[0]]} "
+                f"(episodes {few(self._ids[short])})"
+            )
+
+
+def _ordered_pairs(u: Rows) -> tuple[Rows, Rows]:
+    """The u-th pair (a, b) with 0 ≤ a ≤ b in the order (0,0), (0,1), (1,1), (0,2) …"""
+    b = ((np.sqrt(8.0 * u + 1.0) - 1.0) / 2.0).astype(np.int64)
+    b -= b * (b + 1) // 2 > u  # the square root may round up
+    return u - b * (b + 1) // 2, b

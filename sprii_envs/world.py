@@ -1,0 +1,235 @@
+"""`World`: the pure functions of one environment, and counterfactual rollouts over any of them.
+
+Every function has a leading batch axis of N systems and never loops over it. The single environment, the vector
+environment, the bank builder and the counterfactuals all call these functions and nothing else.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sprii_envs import rendering
+from sprii_envs.properties import PersistentProperties
+
+Array = NDArray[np.float64]
+Extras = dict[str, NDArray[Any]]
+
+
+class Ending(NamedTuple):
+    """How a step ended: flags (N,) bool, or None where no slot can end, and step info as (N, ...) arrays."""
+
+    terminated: NDArray[np.bool_] | None = None
+    truncated: NDArray[np.bool_] | None = None
+    info: Extras = {}  # noqa: RUF012 - never written to
+
+
+class World(ABC):
+    """One environment's declarations and pure functions.
+
+    Implement it as a frozen dataclass whose fields are the physical constants. States are float64 of shape
+    (N, S), in any memory order (elementwise code on an F-ordered array runs along the batch); floating-point
+    results must not depend on N or on memory order, which elementwise arithmetic guarantees and BLAS does not.
+    """
+
+    name: str
+    properties: PersistentProperties
+    state_names: tuple[str, ...]
+    state_limit: float = 1e6
+    """Legal initial states have finite components within ±`state_limit`."""
+    action_size: int
+    start_draws: int
+    """Uniforms one initial state consumes."""
+    queries: tuple[str, ...] = ()
+    """Names accepted by `options["query"]`: kinds of initial condition."""
+    dt: float
+    max_episode_steps: int
+
+    @abstractmethod
+    def prepare(self, values: Array) -> Any:
+        """Per-system constants of one step from property values (N, F): a tuple of arrays (N, ...)."""
+
+    def update(self, prepared: Any, rows: NDArray[np.intp], values: Array) -> Any:
+        """`prepared` with the constants of some slots replaced; worlds that keep no arrays override this."""
+        new = self.prepare(values)
+        for old_field, new_field in zip(prepared, new, strict=True):
+            old_field[rows] = new_field
+        return prepared
+
+    @abstractmethod
+    def initial(self, u: Array, values: Array, query: str | None) -> Array:
+        """Initial states (N, S) from uniforms (N, start_draws)."""
+
+    @abstractmethod
+    def force(self, action: NDArray[np.float32]) -> Array:
+        """Physical force (N, A), float64, of normalised actions (N, A); clips to the legal range, keeps NaN."""
+
+    @abstractmethod
+    def step(self, state: Array, force: Array, prepared: Any) -> tuple[Array, Extras]:
+        """The state one control step later, as a new array, and what only the integrator knows (contacts)."""
+
+    @abstractmethod
+    def reward(self, state: Array, force: Array, after: Array) -> Array:
+        """Rewards (N,), float64, of a transition."""
+
+    def end(self, after: Array, extras: Extras) -> Ending:
+        """Whether and why the episode ends in `after`; the time limit is not the world's business."""
+        return Ending()
+
+    def observe(self, state: Array) -> NDArray[np.float32]:
+        """State observations (N, O), float32, C-ordered and new."""
+        return state.astype(np.float32, order="C")
+
+    @property
+    def observation_bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Bounds (O,) that state observations never leave, finite."""
+        high = np.full(len(self.state_names), np.finfo(np.float32).max, np.float32)
+        return -high, high
+
+    @abstractmethod
+    def patches(self, state: Array, size: rendering.Size) -> list[rendering.Patch]:
+        """The grayscale picture of each state, as patches; may depend on nothing but the state."""
+
+    def picture(self, state: Array, values: Array, size: rendering.Size) -> rendering.Frame:
+        """What a person sees, (N, H, W, 3) uint8; overlays that reveal `values` are allowed here only."""
+        return rendering.colourise(rendering.draw(self.patches(state, size), len(state), size))
+
+    def draw(self, state: Array, size: int | Sequence[int]) -> rendering.Frame:
+        """Grayscale frames (N, H, W) uint8 of states (N, S)."""
+        shape = rendering.image_size(size)
+        return rendering.draw(self.patches(state, shape), len(state), shape)
+
+    def check_state(self, state: ArrayLike, n: int) -> Array:
+        """States of n slots as a new F-ordered (n, S) array; one state (S,) serves all.
+
+        Raises ValueError naming the component, the value and the legal range.
+        """
+        try:
+            given = np.array(state, np.float64)
+        except (TypeError, ValueError) as e:
+            raise ValueError(f"state must be numbers for {self.state_names}, got {state!r}") from e
+        s = len(self.state_names)
+        if given.shape not in ((s,), (n, s)):
+            wanted = f"({s},)" if n == 1 else f"({n}, {s}) or ({s},)"
+            raise ValueError(f"state {self.state_names} must have shape {wanted}, got {given.shape}")
+        full = np.array(np.broadcast_to(given, (n, s)), order="F")
+        good = np.abs(full) <= self.state_limit
+        if not good.all():
+            row, column = np.argwhere(~good)[0]
+            where = f" of slot {row}" if n > 1 else ""
+            raise ValueError(
+                f"state component {self.state_names[column]!r}{where} = {float(full[row, column])!r}: "
+                f"it must be a finite number in [{-self.state_limit:g}, {self.state_limit:g}]"
+            )
+        return full
+
+    def check_action(self, action: ArrayLike, n: int) -> NDArray[np.float32]:
+        """Actions as float32 (n, A); ValueError for a wrong shape or something that is not numbers."""
+        try:
+            a = np.asarray(action, np.float32)
+        except (TypeError, ValueError) as e:
+            raise ValueError(f"action must be {self.action_size} numbers, got {action!r}") from e
+        if a.shape != (n, self.action_size):
+            raise ValueError(f"actions must have shape ({n}, {self.action_size}), got {a.shape}")
+        return a
+
+    def checked_force(self, action: NDArray[np.float32]) -> Array:
+        """`force`, refusing NaN, which would otherwise poison the state silently."""
+        force = self.force(action)
+        if np.isnan(np.add.reduce(force, axis=None)):
+            row, column = np.argwhere(np.isnan(force))[0]
+            raise ValueError(f"action component {column} of slot {row} is nan: it must be a number in [-1, 1]")
+        return force
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """The same start and the same actions under N systems."""
+
+    states: Array
+    """(N, T+1, S) float64; the start included."""
+    rewards: Array
+    """(N, T) float64."""
+    ended: NDArray[np.bool_]
+    """(N, T): the world's own ending (not the time limit) was reached at or before this transition."""
+    values: Array
+    """(N, F) float64: the systems' property values."""
+    frames: rendering.Frame | None = None
+    """(N, T+1, H, W) uint8 grayscale, on demand."""
+
+
+def rollout(
+    world: World,
+    values: Array,
+    state: ArrayLike,
+    actions: ArrayLike,
+    *,
+    frames: int | Sequence[int] | None = None,
+) -> Rollout:
+    """Roll N systems (N, F) from one state (S,), or one each (N, S), under actions (T, A) or (N, T, A).
+
+    Pure: equal arguments, equal result, bit for bit the states an environment would visit. A rollout runs on past
+    a world's ending (see `Rollout.ended`). `frames` is the image size of grayscale frames to return.
+    """
+    values = world.properties.validate(np.array(values, np.float64).reshape(-1, len(world.properties)))
+    n = len(values)
+    try:
+        given = np.asarray(actions, np.float32)
+    except (TypeError, ValueError) as e:
+        raise ValueError(f"actions must be numbers of shape (T, {world.action_size})") from e
+    shared = given.ndim == 2
+    if given.ndim not in (2, 3) or given.shape[-1] != world.action_size or not (shared or len(given) == n):
+        raise ValueError(
+            f"actions must have shape (T, {world.action_size}) or ({n}, T, {world.action_size}), got {given.shape}"
+        )
+    steps = given.shape[-2]
+    now = world.check_state(state, n)
+    prepared = world.prepare(values)
+    states = np.empty((n, steps + 1, now.shape[1]), np.float64)
+    rewards = np.empty((n, steps), np.float64)
+    ended = np.zeros((n, steps), np.bool_)
+    states[:, 0] = now
+    over = np.zeros(n, np.bool_)
+    for t in range(steps):
+        action = np.broadcast_to(given[t], (n, world.action_size)) if shared else given[:, t]
+        force = world.checked_force(action)
+        after, extras = world.step(now, force, prepared)
+        rewards[:, t] = world.reward(now, force, after)
+        ending = world.end(after, extras)
+        for flag in (ending.terminated, ending.truncated):
+            if flag is not None:
+                over |= flag
+        ended[:, t] = over
+        states[:, t + 1] = now = after
+    pictures = None
+    if frames is not None:
+        size = rendering.image_size(frames)
+        pictures = np.empty((n, steps + 1, *size), np.uint8)
+        for t in range(steps + 1):
+            pictures[:, t] = world.draw(np.asfortranarray(states[:, t]), size)
+    return Rollout(states, rewards, ended, values, pictures)
+
+
+def sensitivity(
+    world: World,
+    values: ArrayLike,
+    name: str,
+    state: ArrayLike,
+    actions: ArrayLike,
+    *,
+    relative: float = 0.01,
+) -> Array:
+    """Derivative of the states (T+1, S) by the logarithm of one property of one system (F,), `app:poke-value`.
+
+    Central difference of the rollouts with the property `relative` (1 %) above and below; in state units per
+    e-fold of the property.
+    """
+    if not 0.0 < relative < 1.0:
+        raise ValueError(f"relative must be in (0, 1), got {relative!r}")
+    rows = np.repeat(world.properties.array(values)[None], 2, axis=0)
+    rows[:, world.properties.index(name)] *= (1.0 + relative, 1.0 - relative)
+    states = rollout(world, rows, state, actions).states
+    return (states[0] - states[1]) / (2.0 * relative)

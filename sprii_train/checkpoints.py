@@ -1,0 +1,163 @@
+"""Learners and training states on disk: safetensors and JSON, written whole or not at all, never unpickled."""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from sprii_train.learners import LEARNERS
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is damaged, or that belongs to another learner, recipe or bank."""
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A temporary folder that becomes `path` when the block succeeds and vanishes when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            with open(file, "rb") as handle:
+                os.fsync(handle.fileno())
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON beside `path` and rename it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, or raise `CheckpointError` naming the file."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} does not exist") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is damaged: not JSON ({error})") from None
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file, or raise `CheckpointError` naming the file."""
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} does not exist") from None
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged or truncated: {error}") from None
+
+
+def load_weights(module: nn.Module, tensors: dict[str, Tensor], origin: Path) -> None:
+    """Load weights after checking every name and shape; the module is untouched when they do not fit."""
+    own = module.state_dict()
+    missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    wrong = [k for k in own.keys() & tensors.keys() if own[k].shape != tensors[k].shape]
+    if missing or extra or wrong:
+        first = next(iter(sorted(wrong) or missing or extra))
+        have = tuple(tensors[first].shape) if first in tensors else "absent"
+        want = tuple(own[first].shape) if first in own else "absent"
+        raise CheckpointError(
+            f"{origin} is of another architecture: tensor {first!r} is {have} there and {want} in this "
+            f"{type(module).__name__} ({len(missing)} missing, {len(extra)} unexpected, {len(wrong)} of another shape)"
+        )
+    module.load_state_dict(tensors)
+
+
+def save(learner: nn.Module, path: str | Path) -> None:
+    """Save a learner as a folder of `model.safetensors` and `config.json`.
+
+    Raises:
+        ValueError: if its class is not in `sprii_train.learners.LEARNERS`.
+    """
+    kind = next((name for name, (cls, _) in LEARNERS.items() if type(learner) is cls), None)
+    if kind is None:
+        raise ValueError(f"{type(learner).__name__} is not a registered learner; legal: {', '.join(LEARNERS)}")
+    with written_whole(Path(path)) as folder:
+        save_file({k: v.contiguous() for k, v in learner.state_dict().items()}, folder / "model.safetensors")
+        write_json(folder / "config.json", {"learner": kind, "config": asdict(learner.config)})  # type: ignore[arg-type]
+
+
+def load(path: str | Path) -> nn.Module:
+    """Rebuild a learner from the folder that `save` wrote, in evaluation mode.
+
+    Raises:
+        CheckpointError: naming the file that is missing or damaged, the unknown learner or field, or the tensor
+            that does not fit.
+    """
+    folder = Path(path)
+    described = read_json(folder / "config.json")
+    if not isinstance(described, dict) or described.get("learner") not in LEARNERS:
+        raise CheckpointError(f"{folder / 'config.json'} names no known learner; legal: {', '.join(LEARNERS)}")
+    cls, config_cls = LEARNERS[described["learner"]]
+    known = {field.name for field in fields(config_cls)}
+    if unknown := sorted(set(described.get("config", {})) - known):
+        raise CheckpointError(f"{folder / 'config.json'} has unknown fields {unknown}; legal: {sorted(known)}")
+    try:
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in described["config"].items()}
+        learner = cls(config_cls(**values))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder / 'config.json'} does not describe a learner: {error}") from None
+    load_weights(learner, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
+    return learner.eval()
+
+
+def save_training_state(root: Path, learner: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    """Write `root/step-N` whole, then drop older ones. Data and noise are functions of (seed, step): no RNG to keep."""
+    names = {id(p): name for name, p in learner.named_parameters()}
+    moments = {
+        f"{names[id(p)]}|{key}": torch.as_tensor(value)
+        for p, state in optimizer.state.items()
+        for key, value in state.items()
+    }
+    with written_whole(root / f"step-{step:08d}") as folder:
+        save_file({k: v.contiguous() for k, v in learner.state_dict().items()}, folder / "model.safetensors")
+        save_file(moments, folder / "optimizer.safetensors")
+        write_json(folder / "progress.json", {"step": step})
+    for old in training_states(root)[:-1]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def training_states(root: Path) -> list[Path]:
+    """Finished checkpoints under `root`, oldest first."""
+    return sorted(root.glob("step-*"))
+
+
+def load_training_state(root: Path, learner: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Restore the newest checkpoint, if there is one, and return the number of steps already taken."""
+    states = training_states(root)
+    if not states:
+        return 0
+    folder = states[-1]
+    step = read_json(folder / "progress.json")["step"]
+    moments = read_tensors(folder / "optimizer.safetensors")
+    load_weights(learner, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
+    parameters = dict(learner.named_parameters())
+    optimizer.state.clear()
+    for entry, value in moments.items():
+        name, key = entry.rsplit("|", 1)
+        optimizer.state[parameters[name]][key] = value if key == "step" else value.to(parameters[name].device)
+    return step

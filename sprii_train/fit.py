@@ -1,0 +1,248 @@
+"""One training engine for every learner: progress, TensorBoard, checkpoints, exact resume, NaN guard.
+
+Batches, dropout masks and random directions are functions of (seed, step), so a state is weights, moments and a step
+number, and a resumed run equals an uninterrupted one bit for bit on a CPU with the same number of threads.
+"""
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+
+from sprii_train.checkpoints import (
+    CheckpointError,
+    load_training_state,
+    read_json,
+    save_training_state,
+    training_states,
+    write_json,
+)
+from sprii_train.protocol import Objective, Windows, training_loss
+
+
+class NonFiniteLoss(FloatingPointError):
+    """A term of the loss or the gradient stopped being finite; names the term, the step and the last good checkpoint."""
+
+
+class Interrupted(Exception):
+    """Training was asked to stop (SIGTERM, SIGINT) and has written its checkpoint."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Optimisation settings; the defaults are the paper's for D-Clean and PokeWorld (`app:implementation`).
+
+    Attributes:
+        steps: optimiser updates.
+        pairs: donor–recipient pairs in a batch, from distinct systems (96 windows).
+        learning_rate, weight_decay, warmup, clip: AdamW, linear warm-up steps then cosine to zero, gradient norm.
+        precision: `fp32`, `bf16` (autocast around the networks; statistics stay float32), or `auto`: bf16 on CUDA and
+            on CPUs with native bfloat16 dot products, else fp32.
+        seed: of weights, batches, dropout and random directions: the *source* of the paper's tables.
+        checkpoint_every, log_every: in steps.
+        device: a torch device.
+    """
+
+    steps: int = 20_000
+    pairs: int = 48
+    learning_rate: float = 3e-4
+    weight_decay: float = 0.05
+    warmup: int = 500
+    clip: float = 1.0
+    precision: str = "auto"
+    seed: int = 0
+    checkpoint_every: int = 500
+    log_every: int = 50
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "pairs", "checkpoint_every", "log_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"TrainConfig.{name} is {getattr(self, name)}; legal: an integer >= 1")
+        if self.precision not in ("auto", "fp32", "bf16"):
+            raise ValueError(f"TrainConfig.precision is {self.precision!r}; legal: auto, fp32, bf16")
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """Rate of update number `step` (from 0): linear warm-up, then cosine to zero at `config.steps`."""
+    if step < config.warmup:
+        return config.learning_rate * (step + 1) / config.warmup
+    progress = (step - config.warmup) / max(1, config.steps - config.warmup)
+    return config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def resolve_precision(config: TrainConfig) -> str:
+    """`fp32` or `bf16` for this device."""
+    if config.precision != "auto":
+        return config.precision
+    if torch.device(config.device).type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported() else "fp32"
+    return "bf16" if getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)() else "fp32"
+
+
+def build_optimizer(learner: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
+    """Fused AdamW over all parameters."""
+    return torch.optim.AdamW(
+        learner.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+
+
+def train_step(
+    learner: nn.Module,
+    windows: Windows,
+    objective: Objective,
+    optimizer: torch.optim.Optimizer,
+    config: TrainConfig,
+    step: int,
+    precision: str,
+) -> dict[str, float]:
+    """One update. Returns the loss, its parts, the gradient norm and the rate.
+
+    Raises:
+        NonFiniteLoss: before any weight changes.
+    """
+    device = torch.device(config.device)
+    torch.manual_seed((config.seed << 32) + step)
+    if callable(at_step := getattr(learner, "at_step", None)):
+        at_step(config.seed, step)
+    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+        loss, parts = training_loss(learner, windows, objective)  # type: ignore[arg-type]
+    values = {"loss": loss.item(), **{name: value.item() for name, value in parts.items()}}
+    bad = [name for name, value in values.items() if not math.isfinite(value) and name != "loss"]
+    if bad or not math.isfinite(values["loss"]):
+        raise NonFiniteLoss(f"step {step}: {', '.join(bad) or 'loss'} is not finite")
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    norm = clip_grad_norm_(learner.parameters(), config.clip).item()
+    if not math.isfinite(norm):
+        raise NonFiniteLoss(f"step {step}: the gradient norm is not finite although the loss is {values['loss']}")
+    rate = learning_rate(config, step)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    return values | {"gradient_norm": norm, "learning_rate": rate}
+
+
+def fit(
+    learner: nn.Module,
+    data: Callable[[int], Windows],
+    objective: Objective,
+    config: TrainConfig,
+    directory: str | Path,
+    *,
+    identity: dict[str, Any] | None = None,
+    progress: Callable[[int, dict[str, float]], None] | None = None,
+    tensorboard: bool = True,
+) -> nn.Module:
+    """Train `learner` in place, resuming from `directory` when it holds a checkpoint of the same run.
+
+    Args:
+        learner: a module with the operations of `protocol.Learner`, initialised from the seed.
+        data: step → stacked windows of `config.pairs` donors and recipients; a pure function of the step.
+        objective: weights of the three terms.
+        directory: receives `run.json`, `metrics.jsonl`, TensorBoard events and checkpoints.
+        identity: anything else that makes this run what it is (learner config, bank fingerprint); a directory that
+            holds a run of another identity is refused.
+        progress: called after each step with (steps done, values).
+
+    Raises:
+        CheckpointError: the directory belongs to another run, or its checkpoint is damaged.
+        NonFiniteLoss: naming the term and the last good checkpoint.
+        Interrupted: after SIGTERM or SIGINT, with a checkpoint written.
+    """
+    root = Path(directory)
+    device = torch.device(config.device)
+    precision = resolve_precision(config)
+    run = {"train": asdict(config), "objective": asdict(objective), "precision": precision, **(identity or {})}
+    run["train"].pop("device")
+    _claim(root, json.loads(json.dumps(run)))
+    learner.to(device).train()
+    optimizer = build_optimizer(learner, config)
+    start = load_training_state(root / "checkpoints", learner, optimizer)
+    if start >= config.steps:
+        return learner.eval()
+    _truncate(root / "metrics.jsonl", start)
+    writer = _writer(root, start) if tensorboard else None
+    seconds = time.perf_counter()
+    with _stop_requests() as stop, torch.random.fork_rng(), open(root / "metrics.jsonl", "a") as metrics:
+        try:
+            for step in range(start, config.steps):
+                windows = Windows(*(None if t is None else t.to(device) for t in data(step)))
+                values = train_step(learner, windows, objective, optimizer, config, step, precision)
+                done = step + 1
+                if done % config.log_every == 0 or done == config.steps:
+                    now = time.perf_counter()
+                    rate = config.log_every / max(now - seconds, 1e-9)
+                    seconds = now
+                    metrics.write(json.dumps({"step": done, **values, "steps_per_second": rate}) + "\n")
+                    metrics.flush()
+                    if writer is not None:
+                        for name, value in values.items():
+                            writer.add_scalar(f"train/{name}", value, done)
+                        writer.add_scalar("time/steps_per_second", rate, done)
+                if progress is not None:
+                    progress(done, values)
+                if done % config.checkpoint_every == 0 or done == config.steps or stop.is_set():
+                    save_training_state(root / "checkpoints", learner, optimizer, done)
+                if stop.is_set() and done < config.steps:
+                    raise Interrupted(f"stopped at step {done} of {config.steps}; the same command resumes from there")
+        except NonFiniteLoss as error:
+            good = training_states(root / "checkpoints")
+            raise NonFiniteLoss(f"{error}; last good checkpoint: {good[-1] if good else 'none'}") from None
+        finally:
+            if writer is not None:
+                writer.close()
+    return learner.eval()
+
+
+def _claim(root: Path, run: dict[str, Any]) -> None:
+    path = root / "run.json"
+    if path.exists():
+        held = read_json(path)
+        if held != run:
+            different = [k for k in sorted(held.keys() | run.keys()) if held.get(k) != run.get(k)]
+            key = different[0]
+            raise CheckpointError(
+                f"{root} holds another run: {', '.join(different)} differ ({key}: there {held.get(key)}, "
+                f"here {run.get(key)}); choose another folder or remove it"
+            )
+    else:
+        root.mkdir(parents=True, exist_ok=True)
+        write_json(path, run)
+
+
+def _truncate(path: Path, step: int) -> None:
+    if path.exists():
+        lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        path.write_text("".join(line for line in lines if json.loads(line)["step"] <= step))
+
+
+def _writer(root: Path, start: int):
+    from torch.utils.tensorboard import SummaryWriter  # slow to import, and absent from minimal installations
+
+    return SummaryWriter(str(root / "tensorboard"), purge_step=start or None)
+
+
+@contextmanager
+def _stop_requests():
+    """An event that SIGTERM and SIGINT set while the block runs (signals reach only the main thread)."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    previous = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for s, handler in previous.items():
+            signal.signal(s, handler)

@@ -1,0 +1,215 @@
+"""Controlled JEPA on states (`app:implementation`, Figure `fig:controlled-architecture`).
+
+    e_t  = observation encoder(o_t)                               (128)
+    z_p  = causal Transformer([e_t, action feature_{t−1}])_last   (64)
+    z_s  = MLP(e_last)                                            (64)
+    ê_h  = q([z_s, z_p], padded future actions and mask, horizon) (128), h ∈ {1, 4, 16}
+    L_base = mean_h ‖ê_h − e_{t+h}‖²/128 + 0.02·SIGReg(e)
+
+Targets are the online encoder's own embeddings and carry gradient. The monolithic Native learner has one
+128-dimensional history context in place of (z_s, z_p). The supervised reference's context is its regression of the
+labels and nothing else: z_p has one dimension a label, and no predictor gradient flows into it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sprii_train.objectives import sigreg, sigreg_directions
+from sprii_train.protocol import Batch, Codes, Windows, self_loss
+
+Context = Literal["split", "monolithic", "supervised"]
+
+
+@dataclass(frozen=True)
+class JEPAConfig:
+    """Sizes of the controlled JEPA; the defaults are the paper's.
+
+    Attributes:
+        observation_dim, action_dim: sizes of the state and action.
+        label_dim: number of supervised labels (context `supervised` only).
+        context: `split` (z_s, z_p), `monolithic` (Native) or `supervised`.
+        history: observations in a window.
+        horizons: prediction horizons in steps, increasing.
+        embedding, persistent, current, action_feature, horizon_feature: feature sizes.
+        width, layers, heads: of the history Transformer; its feed-forward blocks are 4 × width.
+        predictor_width: of the two hidden layers of q.
+        dropout: in the Transformer.
+        sigreg_weight, sigreg_slices: λ_reg and the number of random directions.
+    """
+
+    observation_dim: int = 4
+    action_dim: int = 2
+    label_dim: int = 1
+    context: Context = "split"
+    history: int = 24
+    horizons: tuple[int, ...] = (1, 4, 16)
+    embedding: int = 128
+    persistent: int = 64
+    current: int = 64
+    action_feature: int = 32
+    horizon_feature: int = 32
+    width: int = 192
+    layers: int = 4
+    heads: int = 8
+    predictor_width: int = 256
+    dropout: float = 0.1
+    sigreg_weight: float = 0.02
+    sigreg_slices: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.context not in ("split", "monolithic", "supervised"):
+            raise ValueError(f"JEPAConfig.context is {self.context!r}; legal: split, monolithic, supervised")
+        if self.width % self.heads:
+            raise ValueError(f"JEPAConfig.width {self.width} must be a multiple of heads {self.heads}")
+        if not self.horizons or list(self.horizons) != sorted(set(self.horizons)) or self.horizons[0] < 1:
+            raise ValueError(f"JEPAConfig.horizons {self.horizons} must be increasing positive steps")
+
+
+class CausalBlock(nn.Module):
+    """Pre-norm Transformer block; `last_only` computes the output of the last token alone."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key_value = nn.Linear(width, width), nn.Linear(width, 2 * width)
+        self.out = nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor, last_only: bool = False) -> Tensor:
+        h = self.norm1(x)
+        if last_only:
+            x = x[:, -1:]
+        q = self._split(self.query(h[:, -1:] if last_only else h))
+        k, v = (self._split(part) for part in self.key_value(h).chunk(2, dim=-1))
+        # At 24 tokens a plain softmax beats the fused kernel, whose bfloat16 backward pass is slow on CPUs.
+        scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+        if not last_only:
+            t = x.shape[1]
+            future = torch.ones(t, t, dtype=torch.bool, device=x.device).triu_(1)
+            scores = scores.masked_fill(future, float("-inf"))
+        weights = F.dropout(scores.softmax(-1).to(v.dtype), self.dropout, self.training)
+        attended = (weights @ v).transpose(1, 2).flatten(2)
+        x = x + F.dropout(self.out(attended), self.dropout, self.training)
+        return x + F.dropout(self.down(F.gelu(self.up(self.norm2(x)))), self.dropout, self.training)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class HistoryEncoder(nn.Module):
+    """Causal Transformer over [embedding, preceding action] tokens → the last token's code (B, out)."""
+
+    def __init__(self, config: JEPAConfig, out: int) -> None:
+        super().__init__()
+        self.action = nn.Linear(config.action_dim, config.action_feature)
+        self.token = nn.Linear(config.embedding + config.action_feature, config.width)
+        self.position = nn.Parameter(0.02 * torch.randn(config.history, config.width))
+        self.blocks = nn.ModuleList(
+            CausalBlock(config.width, config.heads, config.dropout) for _ in range(config.layers)
+        )
+        self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, out)
+
+    def forward(self, embeddings: Tensor, actions: Tensor) -> Tensor:
+        # A leading zero action pairs each later observation with the action that led to it.
+        actions = F.pad(actions, (0, 0, 1, 0))
+        x = self.token(torch.cat([embeddings, self.action(actions)], dim=-1)) + self.position
+        for i, block in enumerate(self.blocks):
+            x = block(x, last_only=i == len(self.blocks) - 1)
+        return self.head(self.norm(x[:, -1]))
+
+
+class JEPA(nn.Module):
+    """The controlled JEPA as a `Learner` (Table `tab:ctp-interfaces`, first row)."""
+
+    def __init__(self, config: JEPAConfig) -> None:
+        super().__init__()
+        self.config = config
+        c = config
+        hidden = c.embedding
+        self.encoder = nn.Sequential(
+            nn.Linear(c.observation_dim, hidden), nn.GELU(),
+            nn.Linear(hidden, hidden), nn.GELU(),
+            nn.Linear(hidden, c.embedding),
+        )  # fmt: skip
+        # Without this norm the embedding variance falls to 0.02: self error looks superb and nothing is learned.
+        self.encoder_norm = nn.BatchNorm1d(c.embedding)
+        persistent = {"split": c.persistent, "monolithic": c.persistent + c.current, "supervised": c.label_dim}
+        self.history = HistoryEncoder(c, persistent[c.context])
+        context_dim = persistent[c.context]
+        if c.context != "monolithic":
+            context_dim += c.current
+            self.current = nn.Sequential(nn.Linear(c.embedding, hidden), nn.GELU(), nn.Linear(hidden, c.current))
+        steps = c.horizons[-1]
+        self.horizon = nn.Embedding(len(c.horizons), c.horizon_feature)
+        mask = torch.arange(steps) < torch.tensor(c.horizons)[:, None]
+        self.register_buffer("mask", mask.float(), persistent=False)
+        w = c.predictor_width
+        self.predictor = nn.Sequential(
+            nn.Linear(context_dim + steps * (c.action_dim + 1) + c.horizon_feature, w), nn.GELU(),
+            nn.Linear(w, w), nn.GELU(),
+            nn.Linear(w, c.embedding),
+        )  # fmt: skip
+        self.directions_at = (0, 0)
+
+    def at_step(self, seed: int, step: int) -> None:
+        """Key the random directions of SIGReg, so that the loss is a pure function of (weights, batch, seed, step)."""
+        self.directions_at = (seed, step)
+
+    def embed(self, observations: Tensor) -> Tensor:
+        """Observations (..., observation_dim) → embeddings (..., embedding)."""
+        flat = self.encoder(observations.flatten(0, -2))
+        return self.encoder_norm(flat).unflatten(0, observations.shape[:-1])
+
+    def prepare(self, windows: Windows) -> Batch:
+        """Embed history and targets in one pass, so that batch norm sees them under the same statistics."""
+        e = self.embed(torch.cat([windows.observations, windows.future_observations], dim=1))
+        history, future = e[:, : self.config.history], e[:, self.config.history :]
+        return Batch((history, windows.actions), history[:, -1], windows.future_actions, future, windows.labels)
+
+    def encode_history(self, history: tuple[Tensor, Tensor]) -> Tensor:
+        """(embeddings (B, T, 128), actions (B, T−1, A)) → z_p (B, 64); (B, 128) if monolithic, (B, F) if supervised."""
+        return self.history(*history)
+
+    def encode_current(self, current: Tensor) -> Tensor:
+        """Last embedding (B, 128) → z_s (B, 64); (B, 0) for the monolithic context."""
+        return current[:, :0] if self.config.context == "monolithic" else self.current(current)
+
+    def predict(self, z_s: Tensor, z_p: Tensor, u: Tensor) -> Tensor:
+        """Codes and future actions (B, H, A) → predicted embeddings (B, K, 128), one for each horizon."""
+        if self.config.context == "supervised":
+            z_p = z_p.detach()
+        b, k = u.shape[0], self.mask.shape[0]
+        context = torch.cat([z_s, z_p], dim=-1)[:, None].expand(b, k, -1)
+        actions = (u[:, None] * self.mask[..., None]).flatten(2)
+        mask, horizon = self.mask.expand(b, -1, -1), self.horizon.weight.expand(b, -1, -1)
+        return self.predictor(torch.cat([context, actions, mask, horizon], dim=-1))
+
+    def horizon_losses(self, prediction: Tensor, y: Tensor) -> Tensor:
+        """Mean squared embedding error at each horizon, (B, K), float32."""
+        return (prediction.float() - y.float()).square().mean(-1)
+
+    def task_loss(self, prediction: Tensor, y: Tensor) -> Tensor:
+        """Mean over horizons of the squared embedding error, (B,)."""
+        return self.horizon_losses(prediction, y).mean(-1)
+
+    def native_loss(self, batch: Batch, codes: Codes) -> tuple[Tensor, dict[str, Tensor]]:
+        """Self prediction + λ_reg·SIGReg over all embeddings (+ label regression for the supervised reference)."""
+        own = self_loss(self, batch, codes)
+        e = torch.cat([batch.history[0], batch.y], dim=1).float()
+        directions = sigreg_directions(
+            e.shape[-1], self.config.sigreg_slices, seed=self.directions_at[0], step=self.directions_at[1], device=e.device
+        )
+        regularizer = sigreg(e.transpose(0, 1), directions)
+        loss = own + self.config.sigreg_weight * regularizer
+        parts = {"self": own, "sigreg": regularizer, "target_variance": batch.y.float().var(0).mean()}
+        if self.config.context == "supervised":
+            if batch.labels is None:
+                raise ValueError("the supervised context needs labels in its windows")
+            supervised = (codes.z_p.float() - batch.labels).square().mean()
+            loss, parts = loss + supervised, parts | {"supervised": supervised}
+        return loss, parts

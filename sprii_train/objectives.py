@@ -1,0 +1,183 @@
+"""The objectives as pure functions (`app:training-update`): no module state, no global randomness, no logging.
+
+Statistics are taken in float32 whatever the autocast state (float64 inputs stay float64), because bfloat16
+loses three of the digits that variances and characteristic functions need.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class AlignTerms(NamedTuple):
+    """VICReg's three terms and their weighted sum; scalars."""
+
+    total: Tensor
+    invariance: Tensor
+    variance: Tensor
+    covariance: Tensor
+
+
+def align(
+    a: Tensor,
+    b: Tensor,
+    *,
+    invariance: float = 25.0,
+    variance: float = 25.0,
+    covariance: float = 1.0,
+    target_std: float = 1.0,
+    eps: float = 1e-4,
+) -> AlignTerms:
+    """VICReg on paired context codes, Align = 25·I + 25·V + C (`app:training-update`).
+
+    I = ‖A−B‖²_F/(n·d); V = mean over the two branches of mean_j max(0, target_std − √(Var_j + ε));
+    C = (1/d)·Σ_{i≠j}(Cov(A)²_ij + Cov(B)²_ij), not halved; variances and covariances divide by n − 1.
+    No gradient is stopped. A weight of 0 switches a term off. For independent N(0, 1) codes C has the
+    sampling floor 2(d−1)/(n−1); n counts families, so a batch with few systems raises it.
+
+    Args:
+        a: codes of the donors, (n, d).
+        b: codes of the recipients, (n, d); row i is related to row i of `a`.
+        target_std: standard deviation below which the variance hinge pushes.
+
+    Raises:
+        ValueError: if the shapes differ, are not two-dimensional, or n < 2.
+    """
+    if a.shape != b.shape or a.ndim != 2:
+        raise ValueError(f"align needs two (n, d) code matrices of one shape, got {tuple(a.shape)} and {tuple(b.shape)}")
+    n, d = a.shape
+    if n < 2:
+        raise ValueError(f"align needs n >= 2 pairs for a sample variance, got n = {n}")
+    with torch.autocast(a.device.type, enabled=False):
+        codes = torch.stack([_full(a), _full(b)])
+        invariance_term = (codes[0] - codes[1]).square().sum() / (n * d)
+        centred = codes - codes.mean(dim=1, keepdim=True)
+        cov = centred.transpose(1, 2) @ centred / (n - 1)
+        var = torch.diagonal(cov, dim1=1, dim2=2)
+        variance_term = torch.relu(target_std - torch.sqrt(var + eps)).sum() / (2 * d)
+        off_diagonal = cov - torch.diag_embed(var)
+        covariance_term = off_diagonal.square().sum() / d
+        total = invariance * invariance_term + variance * variance_term + covariance * covariance_term
+    return AlignTerms(total, invariance_term, variance_term, covariance_term)
+
+
+def cross(
+    predict: Callable[[Tensor, Tensor, object], Tensor],
+    task_loss: Callable[[Tensor, Tensor], Tensor],
+    z_s: Tensor,
+    z_p: Tensor,
+    u: object,
+    y: Tensor,
+) -> Tensor:
+    """Mean recipient loss ℓ_task(q(z_s, z_p, u), y) (Equation `eq:cross-prediction`).
+
+    With the recipient's own z_p this is the self loss; with the donor's it is Cross. Nothing else differs.
+
+    Args:
+        predict: the learner's q.
+        task_loss: (prediction, target) → per-recipient losses (n,).
+        z_s: the recipients' current features (n, d_s).
+        z_p: persistent contexts (n, d_p), own or donor's.
+        u: permitted conditioning of the recipients.
+        y: the recipients' targets.
+    """
+    return task_loss(predict(z_s, z_p, u), y).mean()
+
+
+def sigreg_directions(
+    dim: int, slices: int = 1024, *, seed: int, step: int, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Unit directions (dim, slices), a pure function of (seed, step), drawn on the CPU so that devices agree."""
+    generator = torch.Generator().manual_seed((seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9) % 2**63)
+    directions = torch.randn(dim, slices, generator=generator)
+    return (directions / directions.norm(dim=0, keepdim=True).clamp_min(1e-12)).to(device)
+
+
+def sigreg(z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.0) -> Tensor:
+    """Sliced Epps–Pulley distance of z to an isotropic standard normal (LeJEPA's SIGReg).
+
+    For each unit direction, with y its projection of the N samples,
+    T = N·Σ_j w_j φ_j[(mean cos t_j y − φ_j)² + (mean sin t_j y)²], φ_j = exp(−t_j²/2), t_j equally spaced on
+    [0, extent] and w_j = 2h inside, h at both ends. Returned is the mean of T over directions and leading axes.
+
+    Public versions differ in the sample axis, the number of slices and the factor N, so weights do not carry
+    over. Here samples are the second-to-last axis: for embeddings arranged (time, windows, features) the test
+    is made over the windows of each time step, N is their number, and the steps are averaged. Expected values:
+    1.0525 for standard normal z at any N; 0.40205·N (with zero gradient) for a collapsed z.
+
+    Args:
+        z: samples (..., N, D).
+        directions: unit columns (D, K), see `sigreg_directions`.
+
+    Raises:
+        ValueError: if the feature sizes differ.
+        RuntimeError: in a process group of more than one rank: the statistic is not separable over ranks.
+    """
+    if z.shape[-1] != directions.shape[0]:
+        raise ValueError(f"sigreg: z has {z.shape[-1]} features but the directions have {directions.shape[0]}")
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        raise RuntimeError(
+            f"sigreg is a single-process statistic (world size is {dist.get_world_size()}): gather the embeddings first"
+        )
+    with torch.autocast(z.device.type, enabled=False):
+        z = _full(z)
+        return _SigReg.apply(z.reshape(-1, *z.shape[-2:]), directions.to(z.dtype), knots, extent)  # type: ignore[return-value]
+
+
+class _SigReg(torch.autograd.Function):
+    """One pass over the knots by angle addition; dT/dy is accumulated on the way, so backward is free.
+
+    The textbook form keeps a tensor `knots` times larger than y for its backward pass. Here one time slice is in
+    cache at a time and only the gradient with respect to z is kept.
+    """
+
+    @staticmethod
+    def forward(ctx, z: Tensor, directions: Tensor, knots: int, extent: float) -> Tensor:  # noqa: D102
+        leading, n, _ = z.shape
+        h = extent / (knots - 1)
+        t = torch.arange(knots, dtype=z.dtype, device=z.device) * h
+        phi = torch.exp(-0.5 * t * t)
+        weights = torch.full_like(t, 2 * h)
+        weights[0] = weights[-1] = h
+        weights = weights * phi
+        grad = torch.empty_like(z) if z.requires_grad else None
+        total = z.new_zeros(())
+        w, p, knot = (weights / n).tolist(), (phi * n).tolist(), t.tolist()
+        for i in range(leading):
+            angle = (z[i] @ directions).mul_(h)
+            c1, s1 = torch.cos(angle), torch.sin(angle)
+            twice = c1 * 2
+            # Chebyshev's recurrence f_{j+1} = 2·cos(h·y)·f_j − f_{j−1} holds for cos(j·h·y) and sin(j·h·y) alike.
+            c0, s0 = torch.ones_like(c1), torch.zeros_like(s1)
+            slope = torch.zeros_like(c1)
+            per_slice = z.new_zeros(directions.shape[1])
+            for j in range(1, knots):  # at t = 0 both characteristic functions are 1
+                real, imag = c1.sum(0).sub_(p[j]), s1.sum(0)
+                per_slice.addcmul_(real, real, value=w[j]).addcmul_(imag, imag, value=w[j])
+                if grad is not None:
+                    slope.addcmul_(c1, imag, value=w[j] * knot[j]).addcmul_(s1, real, value=-w[j] * knot[j])
+                if j + 1 < knots:
+                    c0.neg_().addcmul_(twice, c1)
+                    s0.neg_().addcmul_(twice, s1)
+                    c0, c1, s0, s1 = c1, c0, s1, s0
+            total += per_slice.mean()
+            if grad is not None:
+                torch.mm(slope, directions.T, out=grad[i])
+        if grad is not None:
+            grad.mul_(2.0 / (directions.shape[1] * leading))
+            ctx.save_for_backward(grad)
+        return total / leading
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grad_outputs: Tensor):  # noqa: D102
+        (grad,) = ctx.saved_tensors
+        return grad * grad_outputs[0], None, None, None
+
+
+def _full(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()

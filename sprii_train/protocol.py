@@ -1,0 +1,200 @@
+"""The five operations a learner offers (Algorithm `tab:ctp-algorithm`), and the one training loss written over them.
+
+    encode_history   H           → z_p (B, d_p)   persistent context
+    encode_current   C           → z_s (B, d_s)   current-input features
+    predict          z_s, z_p, u → prediction
+    task_loss        prediction, y → (B,)
+    native_loss      batch, codes → scalar, parts  L_base with all its regularisers
+
+A batch holds n donors stacked on n recipients, so each window is encoded once and every term reuses the codes.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from sprii_train.objectives import align, cross
+
+
+class Windows(NamedTuple):
+    """Raw windows of B episodes, all float32 unless the observations are frames.
+
+    The history is `observations[:, :T]` with the actions between them; targets are observed at `horizons` steps
+    after the last history observation, reached by `future_actions`.
+    """
+
+    observations: Tensor  # (B, T, ...)
+    actions: Tensor  # (B, T−1, A)
+    future_observations: Tensor  # (B, K, ...) at `horizons`
+    future_actions: Tensor  # (B, max horizon, A)
+    labels: Tensor | None = None  # (B, F) persistent properties; read by supervised references only
+
+
+class Batch(NamedTuple):
+    """What the five operations consume; every field may be any structure whose leading axis is B."""
+
+    history: Any
+    current: Any
+    u: Any
+    y: Any
+    labels: Tensor | None = None
+
+
+class Codes(NamedTuple):
+    """Encoded windows: current features (B, d_s) and persistent contexts (B, d_p)."""
+
+    z_s: Tensor
+    z_p: Tensor
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """Any `nn.Module` with these methods can be trained with Align and Cross.
+
+    `prepare` turns raw windows into a `Batch` and is where features shared by several operations (an observation
+    embedding, say) are computed once.
+    """
+
+    def prepare(self, windows: Windows) -> Batch: ...
+    def encode_history(self, history: Any) -> Tensor: ...
+    def encode_current(self, current: Any) -> Tensor: ...
+    def predict(self, z_s: Tensor, z_p: Tensor, u: Any) -> Tensor: ...
+    def task_loss(self, prediction: Tensor, y: Any) -> Tensor: ...
+    def native_loss(self, batch: Batch, codes: Codes) -> tuple[Tensor, dict[str, Tensor]]: ...
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Weights of Equation `eq:sprii-objective` and the two choices that the paper leaves open.
+
+    Attributes:
+        lambda_p: weight of Align; 0 switches it off.
+        lambda_x: weight of Cross; 0 switches it off.
+        native_on: native loss on `all` 2n windows, or on the n `recipients` only.
+        cross_directions: `both` (each half is once the recipient) or `one` (donor → recipient).
+        invariance, variance, covariance, target_std: see `objectives.align`.
+    """
+
+    lambda_p: float = 0.0
+    lambda_x: float = 0.0
+    native_on: str = "all"
+    cross_directions: str = "both"
+    invariance: float = 25.0
+    variance: float = 25.0
+    covariance: float = 1.0
+    target_std: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, legal in (("native_on", ("all", "recipients")), ("cross_directions", ("both", "one"))):
+            if getattr(self, name) not in legal:
+                raise ValueError(f"Objective.{name} is {getattr(self, name)!r}; legal: {', '.join(legal)}")
+        for name in ("lambda_p", "lambda_x", "invariance", "variance", "covariance", "target_std"):
+            if not 0.0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"Objective.{name} is {getattr(self, name)!r}; legal: a finite number >= 0")
+
+
+def encode(learner: Learner, batch: Batch) -> Codes:
+    """Both codes of every window, one pass."""
+    return Codes(learner.encode_current(batch.current), learner.encode_history(batch.history))
+
+
+def self_loss(learner: Learner, batch: Batch, codes: Codes) -> Tensor:
+    """Mean task loss with each window's own context."""
+    return cross(learner.predict, learner.task_loss, codes.z_s, codes.z_p, batch.u, batch.y)
+
+
+def training_loss(learner: Learner, windows: Windows, objective: Objective) -> tuple[Tensor, dict[str, Tensor]]:
+    """L = L_base + λ_p·Align + λ_x·Cross on a stacked batch of n donors and n recipients.
+
+    Args:
+        windows: 2n windows; row i is the donor of row n + i.
+
+    Returns:
+        The scalar loss and its detached parts for logging.
+    """
+    batch = learner.prepare(windows)
+    codes = encode(learner, batch)
+    n = codes.z_p.shape[0] // 2
+    if objective.native_on == "all":
+        loss, parts = learner.native_loss(batch, codes)
+    else:
+        loss, parts = learner.native_loss(take(batch, slice(n, None)), take(codes, slice(n, None)))
+    if objective.lambda_p:
+        terms = align(
+            codes.z_p[:n],
+            codes.z_p[n:],
+            invariance=objective.invariance,
+            variance=objective.variance,
+            covariance=objective.covariance,
+            target_std=objective.target_std,
+        )
+        loss = loss + objective.lambda_p * terms.total
+        parts |= {"align": terms.total, "invariance": terms.invariance}
+        parts |= {"variance": terms.variance, "covariance": terms.covariance}
+    if objective.lambda_x:
+        if objective.cross_directions == "both":
+            recipients, donor_context = batch, torch.cat([codes.z_p[n:], codes.z_p[:n]])
+            z_s = codes.z_s
+        else:
+            recipients, donor_context = take(batch, slice(n, None)), codes.z_p[:n]
+            z_s = codes.z_s[n:]
+        term = cross(learner.predict, learner.task_loss, z_s, donor_context, recipients.u, recipients.y)
+        loss = loss + objective.lambda_x * term
+        parts |= {"cross": term}
+    return loss, {name: value.detach() for name, value in parts.items()}
+
+
+def take(tree: Any, rows: slice | Tensor) -> Any:
+    """Rows of every tensor in a batch structure."""
+    if isinstance(tree, Tensor):
+        return tree[rows]
+    if isinstance(tree, tuple):
+        items = [take(item, rows) for item in tree]
+        return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
+    return tree
+
+
+def check_learner(learner: Learner, windows: Windows) -> None:
+    """Check a learner on one stacked batch, as `check_env` checks an environment.
+
+    Verifies that every operation exists, that shapes agree along the batch axis, that losses are finite, that the
+    prediction depends on the persistent context, that the operations do not mix rows in evaluation
+    mode.
+
+    Raises:
+        TypeError: naming a missing operation.
+        ValueError: naming the operation and what it returned.
+    """
+    for name in ("prepare", "encode_history", "encode_current", "predict", "task_loss", "native_loss"):
+        if not callable(getattr(learner, name, None)):
+            raise TypeError(f"{type(learner).__name__} lacks the operation {name!r}; see sprii_train.protocol.Learner")
+    batch = learner.prepare(windows)
+    codes = encode(learner, batch)
+    size = windows.observations.shape[0]
+    for name, code in codes._asdict().items():
+        if code.ndim != 2 or code.shape[0] != size:
+            raise ValueError(f"{name} must have shape ({size}, d), got {tuple(code.shape)}")
+    prediction = learner.predict(codes.z_s, codes.z_p, batch.u)
+    losses = learner.task_loss(prediction, batch.y)
+    if losses.shape != (size,):
+        raise ValueError(f"task_loss must return one loss a recipient, ({size},), got {tuple(losses.shape)}")
+    native, _ = learner.native_loss(batch, codes)
+    if native.ndim != 0:
+        raise ValueError(f"native_loss must return a scalar, got shape {tuple(native.shape)}")
+    if not (torch.isfinite(losses).all() and torch.isfinite(native)):
+        raise ValueError("task_loss or native_loss is not finite on this batch")
+    swapped = learner.task_loss(learner.predict(codes.z_s, codes.z_p.roll(1, 0), batch.u), batch.y)
+    if torch.equal(swapped, losses):
+        raise ValueError("predict ignores z_p: another window's context gives the same losses")
+    if isinstance(learner, torch.nn.Module):
+        was_training = learner.training
+        learner.eval()
+        with torch.no_grad():
+            whole = encode(learner, learner.prepare(windows))
+            part = encode(learner, learner.prepare(take(windows, slice(0, size // 2))))
+        learner.train(was_training)
+        for name in Codes._fields:
+            if not torch.allclose(getattr(whole, name)[: size // 2], getattr(part, name), atol=1e-4, rtol=1e-3):
+                raise ValueError(f"{name} of a window depends on the other windows of its batch in evaluation mode")
