@@ -33,8 +33,8 @@ class PersistentProperty:
     """One named physical quantity that stays fixed in every episode of a system.
 
     `low` and `high` bound the range systems are drawn from; values beyond it are legal (extrapolation) as
-    long as they are physical, that is in [`physical_low`, `physical_high`], where `physical_low_open` excludes
-    the lower end. `unit` is "1" for a pure number.
+    long as they are physical, that is in [`physical_low`, `physical_high`], where `physical_low_open`
+    excludes the lower end. `unit` is "1" for a pure number.
     """
 
     name: str
@@ -185,7 +185,7 @@ class PersistentProperties(Sequence[PersistentProperty]):
         """One system's values as a new float64 row (F,), checked.
 
         Accepts a `System`, a mapping that names every property, or a row. Raises ValueError naming the
-        property, the value and the legal range for unknown or missing names, wrong shapes and unphysical values.
+        property, the value and the legal range for unknown or missing names, wrong shapes, unphysical values.
         """
         if isinstance(values, System):
             values = values.values
@@ -205,11 +205,9 @@ class PersistentProperties(Sequence[PersistentProperty]):
     def batch(self, values: ArrayLike | Mapping[str, ArrayLike], n: int) -> Array:
         """Values of n systems as a new float64 array (n, F), checked as in `array`.
 
-        Accepts a `System`, a mapping of every name to a scalar or an (n,) array, one row (F,) for all, or an
-        (n, F) array.
+        Accepts a mapping of every name to a scalar or an (n,) array, one row (F,) for all, or an (n, F)
+        array.
         """
-        if isinstance(values, System):
-            values = values.values
         if isinstance(values, Mapping):
             self._check_names(values)
             out = np.empty((n, len(self)), np.float64)
@@ -233,15 +231,14 @@ class PersistentProperties(Sequence[PersistentProperty]):
                 row = int(np.argmin(good))
                 where = f" (system {row})" if len(values) > 1 else ""
                 raise ValueError(
-                    f"property {p.name!r} = {values[row, i]!r}{where} is not physical: it must be {p.domain} "
-                    f"{p.unit}".rstrip()
-                    + f" (training range [{p.low:g}, {p.high:g}])"
+                    f"property {p.name!r} = {float(values[row, i])!r}{where} is not physical: it must be "
+                    f"{p.domain}, in {p.unit} (training range [{p.low:g}, {p.high:g}])"
                 )
         return values
 
     def extrapolated(self, values: Array) -> NDArray[np.bool_]:
         """Whether any property of each system (N, F) lies outside its declared range; (N,) bool."""
-        return ((values < self.low) | (values > self.high)).any(axis=1)
+        return np.any((values < self.low) | (values > self.high), axis=1)
 
     def to_space(self, kind: Literal["box", "dict"] = "box") -> spaces.Box | spaces.Dict:
         """The declared ranges as a `gymnasium.spaces.Box` of shape (F,) or a `Dict` of scalars, float64."""
@@ -570,8 +567,8 @@ class SystemDistribution:
         """Check that every level is physical."""
         if not isinstance(properties, PersistentProperties):
             properties = PersistentProperties(properties)
-        items: Iterable[tuple[str, Sequence[float]]] = levels.items() if isinstance(levels, Mapping) else levels
-        frozen = tuple((name, tuple(float(v) for v in listed)) for name, listed in items)
+        listed_by_name: dict[str, Sequence[float]] = dict(levels)
+        frozen = tuple((name, tuple(float(v) for v in listed)) for name, listed in listed_by_name.items())
         for name, listed in frozen:
             p = properties[name]
             if not listed:
@@ -623,7 +620,9 @@ def content_ids(names: Sequence[str], values: Array) -> NDArray[np.str_]:
     order = sorted(range(len(names)), key=names.__getitem__)
     h = np.full(len(values), 0x9E3779B97F4A7C15, np.uint64)
     seed = 0xCBF29CE484222325
-    for byte in "\0".join(sorted(names)).encode():  # FNV-1a of the names, so that mass = 1 and drag = 1 differ
+    for byte in "\0".join(
+        sorted(names)
+    ).encode():  # FNV-1a of the names, so that mass = 1 and drag = 1 differ
         seed = ((seed ^ byte) * 0x100000001B3) % 2**64
     h ^= np.uint64(seed)
     # Adding 0.0 turns −0.0 into 0.0, which is the same system.

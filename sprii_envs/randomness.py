@@ -21,7 +21,7 @@ _ROUNDS = 10
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words]) -> Words:
-    """Philox4x32-10 of 32-bit words held in uint64 arrays that broadcast together; returns (4, ...) uint64."""
+    """Philox4x32-10 of 32-bit words in uint64 arrays that broadcast together; returns (4, ...)."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for r in range(_ROUNDS):
@@ -33,7 +33,7 @@ def philox(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words])
 
 
 def uniforms(key: Words, episode: Words, k: int, stream: int = STATE) -> NDArray[np.float64]:
-    """Uniforms in [0, 1) with 53 random bits, (N, k) float64, from keys (N,) and episode numbers (N,), uint64."""
+    """Uniforms in [0, 1) of 53 bits, (N, k) float64, from keys (N,) and episodes (N,), uint64."""
     n, blocks = len(key), (k + 1) // 2
     if k == 0:
         return np.empty((n, 0), np.float64)
@@ -43,4 +43,5 @@ def uniforms(key: Words, episode: Words, k: int, stream: int = STATE) -> NDArray
     )
     bits = ((w[0::2] >> np.uint64(5)) << np.uint64(26)) | (w[1::2] >> np.uint64(6))
     # (pair, block, slot) → (slot, block, pair), the order in which one slot would draw them.
-    return np.ascontiguousarray((bits * 2.0**-53).transpose(2, 1, 0).reshape(n, 2 * blocks)[:, :k])
+    u = np.multiply(bits, 2.0**-53, dtype=np.float64)
+    return np.ascontiguousarray(u.transpose(2, 1, 0).reshape(n, 2 * blocks)[:, :k])

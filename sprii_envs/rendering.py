@@ -1,8 +1,9 @@
 """Batched rasteriser: N systems straight into one uint8 array.
 
-A shape is rasterised only inside the small window of pixels it can touch (a *patch*), for all N systems at once;
-painting scatters the patches into a zeroed canvas. No full-frame distance field, no loop over systems or pixels.
-Pixel (row i, column j) covers [j, j+1) × [i, i+1) in pixel coordinates; its centre is (j + ½, i + ½).
+A shape is rasterised only inside the small window of pixels it can touch (a *patch*), for all N systems at
+once; painting scatters the patches into a zeroed canvas. No full-frame distance field, no loop over systems
+or pixels. Pixel (row i, column j) covers [j, j+1) × [i, i+1) in pixel coordinates; its centre is (j + ½, i +
+½).
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ Size = tuple[int, int]
 class Patch(NamedTuple):
     """One shape in each of N frames: flat pixel indices into (N, H, W) and their grey values, both (N, P)."""
 
-    index: NDArray[np.intp]
+    pixel: NDArray[np.intp]
     value: Frame
 
 
@@ -46,7 +47,7 @@ def disc(centre: NDArray[np.float64], radius: float, grey: int, size: Size) -> P
     # Far outside, the exact place does not matter: keep it where integers and float32 are exact enough.
     x = np.clip(centre[:, 0], -span, width + span)
     y = np.clip(centre[:, 1], -span, height + span)
-    # A window pushed back inside the image needs no bounds test: what the disc does not reach is simply black.
+    # A window pushed back inside the image needs no bounds test: what the disc does not reach is black.
     left = np.clip(np.ceil(x - radius - 1.0), 0, width - columns)
     top = np.clip(np.ceil(y - radius - 1.0), 0, height - rows)
     dx = (left + 0.5 - x).astype(np.float32)[:, None] + np.arange(columns, dtype=np.float32)
@@ -64,13 +65,13 @@ def disc(centre: NDArray[np.float64], radius: float, grey: int, size: Size) -> P
 
 
 def paint(canvas: Frame, patches: Sequence[Patch], channel: int | None = None) -> Frame:
-    """Paint patches, brighter over darker, into a C-contiguous canvas (N, H, W) or one channel of (N, H, W, C)."""
+    """Paint patches, brighter over darker, into a C-ordered (N, H, W) or one channel of (N, H, W, C)."""
     flat = canvas.reshape(-1)
     if channel is not None:
         flat = flat[channel :: canvas.shape[-1]]
     for i, patch in enumerate(patches):
-        value = patch.value if i == 0 else np.maximum(flat[patch.index], patch.value)
-        flat[patch.index] = value
+        value = patch.value if i == 0 else np.maximum(flat[patch.pixel], patch.value)
+        flat[patch.pixel] = value
     return canvas
 
 

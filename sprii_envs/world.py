@@ -1,7 +1,7 @@
 """`World`: the pure functions of one environment, and counterfactual rollouts over any of them.
 
-Every function has a leading batch axis of N systems and never loops over it. The single environment, the vector
-environment, the bank builder and the counterfactuals all call these functions and nothing else.
+Every function has a leading batch axis of N systems and never loops over it. The single environment, the
+vector environment, the bank builder and the counterfactuals all call these functions and nothing else.
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +32,8 @@ class World(ABC):
 
     Implement it as a frozen dataclass whose fields are the physical constants. States are float64 of shape
     (N, S), in any memory order (elementwise code on an F-ordered array runs along the batch); floating-point
-    results must not depend on N or on memory order, which elementwise arithmetic guarantees and BLAS does not.
+    results must not depend on N or on memory order, which elementwise arithmetic guarantees and BLAS does
+    not.
     """
 
     name: str
@@ -65,7 +66,7 @@ class World(ABC):
 
     @abstractmethod
     def force(self, action: NDArray[np.float32]) -> Array:
-        """Physical force (N, A), float64, of normalised actions (N, A); clips to the legal range, keeps NaN."""
+        """Physical force (N, A), float64, of normalised actions (N, A); clips, keeps NaN."""
 
     @abstractmethod
     def step(self, state: Array, force: Array, prepared: Any) -> tuple[Array, Extras]:
@@ -139,9 +140,11 @@ class World(ABC):
     def checked_force(self, action: NDArray[np.float32]) -> Array:
         """`force`, refusing NaN, which would otherwise poison the state silently."""
         force = self.force(action)
-        if np.isnan(np.add.reduce(force, axis=None)):
+        if np.count_nonzero(force != force):
             row, column = np.argwhere(np.isnan(force))[0]
-            raise ValueError(f"action component {column} of slot {row} is nan: it must be a number in [-1, 1]")
+            raise ValueError(
+                f"action component {column} of slot {row} is nan: it must be a number in [-1, 1]"
+            )
         return force
 
 
@@ -171,8 +174,8 @@ def rollout(
 ) -> Rollout:
     """Roll N systems (N, F) from one state (S,), or one each (N, S), under actions (T, A) or (N, T, A).
 
-    Pure: equal arguments, equal result, bit for bit the states an environment would visit. A rollout runs on past
-    a world's ending (see `Rollout.ended`). `frames` is the image size of grayscale frames to return.
+    Pure: equal arguments, equal result, bit for bit the states an environment would visit. A rollout runs on
+    past a world's ending (see `Rollout.ended`). `frames` is the image size of grayscale frames to return.
     """
     values = world.properties.validate(np.array(values, np.float64).reshape(-1, len(world.properties)))
     n = len(values)
@@ -183,7 +186,8 @@ def rollout(
     shared = given.ndim == 2
     if given.ndim not in (2, 3) or given.shape[-1] != world.action_size or not (shared or len(given) == n):
         raise ValueError(
-            f"actions must have shape (T, {world.action_size}) or ({n}, T, {world.action_size}), got {given.shape}"
+            f"actions must have shape (T, {world.action_size}) or ({n}, T, {world.action_size}), "
+            f"got {given.shape}"
         )
     steps = given.shape[-2]
     now = world.check_state(state, n)
@@ -222,7 +226,7 @@ def sensitivity(
     *,
     relative: float = 0.01,
 ) -> Array:
-    """Derivative of the states (T+1, S) by the logarithm of one property of one system (F,), `app:poke-value`.
+    """Derivative of the states (T+1, S) by the log of one property of one system (F,), `app:poke-value`.
 
     Central difference of the rollouts with the property `relative` (1 %) above and below; in state units per
     e-fold of the property.

@@ -151,18 +151,21 @@ class _SigReg(torch.autograd.Function):
             angle = (z[i] @ directions).mul_(h)
             c1, s1 = torch.cos(angle), torch.sin(angle)
             twice = c1 * 2
-            # Chebyshev's recurrence f_{j+1} = 2·cos(h·y)·f_j − f_{j−1} holds for cos(j·h·y) and sin(j·h·y) alike.
+            # Chebyshev: f_{j+1} = 2·cos(h·y)·f_j − f_{j−1} for cos(j·h·y) and sin(j·h·y) alike. Keeping f_j with the
+            # signs + + − − + + … turns the subtraction into one fused in-place addition.
             c0, s0 = torch.ones_like(c1), torch.zeros_like(s1)
             slope = torch.zeros_like(c1)
             per_slice = z.new_zeros(directions.shape[1])
             for j in range(1, knots):  # at t = 0 both characteristic functions are 1
-                real, imag = c1.sum(0).sub_(p[j]), s1.sum(0)
+                sign = 1.0 if j % 4 < 2 else -1.0
+                real, imag = c1.sum(0).sub_(sign * p[j]), s1.sum(0)
                 per_slice.addcmul_(real, real, value=w[j]).addcmul_(imag, imag, value=w[j])
                 if grad is not None:
                     slope.addcmul_(c1, imag, value=w[j] * knot[j]).addcmul_(s1, real, value=-w[j] * knot[j])
                 if j + 1 < knots:
-                    c0.neg_().addcmul_(twice, c1)
-                    s0.neg_().addcmul_(twice, s1)
+                    turn = -1.0 if j % 2 else 1.0
+                    c0.addcmul_(twice, c1, value=turn)
+                    s0.addcmul_(twice, s1, value=turn)
                     c0, c1, s0, s1 = c1, c0, s1, s0
             total += per_slice.mean()
             if grad is not None:

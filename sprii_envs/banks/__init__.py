@@ -2,7 +2,7 @@
 
 from sprii_envs.banks.bank import Bank
 from sprii_envs.banks.behaviours import Behaviour, ForceSegments
-from sprii_envs.banks.build import build
+from sprii_envs.banks.building import build
 from sprii_envs.banks.protocols import D_CLEAN, BankProtocol
 from sprii_envs.banks.storage import BankError
 

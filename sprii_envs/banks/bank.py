@@ -86,9 +86,7 @@ class Bank:
 
     @property
     def table(self) -> EpisodeTable:
-        """One row per episode: episode, system, rollout, length, split and one column per persistent
-        property.
-        """
+        """One row per episode: episode, system, rollout, length, split, and each persistent property."""
         if self._table is None:
             path = self.path / storage.TABLE
             try:
@@ -118,9 +116,7 @@ class Bank:
         return SystemSet(self.properties, values, split=table["split"][first])
 
     def split(self, name: str) -> EpisodeTable:
-        """The table's episodes of one split (its `rows` are rows of the bank); BankError for an unknown
-        split.
-        """
+        """The episodes of one split; its `rows` are rows of the bank. BankError for an unknown split."""
         if name not in self.protocol.systems:
             raise BankError(f"{self.path}: no split {name!r}; splits: {', '.join(self.protocol.systems)}")
         return self.table.select(name)
@@ -132,9 +128,7 @@ class Bank:
         return self._columns[name]
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """A column as a read-only memory map (episodes, entries, *item); BankError for an unknown or
-        truncated one.
-        """
+        """A column as a read-only memory map (episodes, entries, *item); BankError if it cannot be."""
         if name not in self._maps:
             column = self.column(name)
             storage.check_size(self.path / column.file, column.bytes)
@@ -162,16 +156,21 @@ class Bank:
         rows, begins, length = self._ranges(entry, episodes, starts, length)
         flat = self[column].reshape(-1, *entry.shape[2:])
         index = (rows * entry.shape[1] + begins)[:, None] + np.arange(length)
+        shape = (*index.shape, *flat.shape[1:])
         if out is None:
-            return flat[index]
+            out = np.empty(shape, flat.dtype)
+        elif out.shape != shape or out.dtype != flat.dtype:
+            raise BankError(
+                f"{self.path}: out must be {flat.dtype} of shape {shape}, "
+                f"got {out.dtype} of shape {out.shape}"
+            )
         # mode="clip" makes NumPy write straight into `out`; the bounds are already checked.
         return np.take(flat, index, axis=0, out=out, mode="clip")
 
     def prefetch(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> None:
         """Ask the kernel to read these windows (arguments as in `windows`) from the disk in the background.
 
-        For banks larger than memory: called one batch ahead, the later `windows` finds its pages in the page
-        cache.
+        For banks larger than memory: called one batch ahead, it lets `windows` find its pages in memory.
         """
         entry = self.column(column)
         rows, begins, length = self._ranges(entry, episodes, starts, length)
@@ -190,9 +189,13 @@ class Bank:
         length = operator.index(length)
         if length < 1:
             raise BankError(f"{self.path}: a window holds at least 1 entry, got {length}")
-        rows, begins = np.broadcast_arrays(
-            np.atleast_1d(_integers("episodes", episodes)), _integers("starts", starts)
-        )
+        rows, begins = np.atleast_1d(_integers("episodes", episodes)), _integers("starts", starts)
+        try:
+            rows, begins = np.broadcast_arrays(rows, begins)
+        except ValueError:
+            raise BankError(
+                f"{self.path}: episodes {rows.shape} and starts {begins.shape} do not fit together"
+            ) from None
         if rows.ndim != 1:
             raise BankError(
                 f"{self.path}: episodes and starts must be one-dimensional, got shape {rows.shape}"
@@ -206,15 +209,13 @@ class Bank:
         if crossing.any():
             i = int(crossing.argmax())
             raise BankError(
-                f"{self.path}: window of {length} from {begins[i]} is not inside episode {rows[i]}, which has "
-                f"{entries[i]} entries of {column.name!r}"
+                f"{self.path}: window of {length} from {begins[i]} is not inside episode {rows[i]}, "
+                f"which has {entries[i]} entries of {column.name!r}"
             )
         return rows, begins, length
 
     def verify(self, *, checksums: bool = True) -> None:
-        """BankError naming the first file that is missing, has another size or (with `checksums`) other
-        contents.
-        """
+        """BankError naming the first file that is missing or altered (in size, with `checksums` at all)."""
         for name, recorded in self._manifest.files.items():
             storage.check_size(self.path / name, recorded["bytes"])
         if not checksums:
@@ -228,7 +229,10 @@ class Bank:
                 )
 
     def info(self) -> dict[str, Any]:
-        """What the bank holds, as JSON values; `describe()` is the same for people."""
+        """What the bank holds, as JSON values; `describe()` is the same for people.
+
+        `complete_episodes` is the share of episodes of full length, `properties` the range of each property.
+        """
         protocol, table = self.protocol, self.table
         return {
             "path": str(self.path),
@@ -250,9 +254,7 @@ class Bank:
         }
 
     def describe(self) -> str:
-        """A few lines for people: protocol, systems per split, columns, property ranges, size,
-        fingerprint.
-        """
+        """`info()` in a few lines for people."""
         info = self.info()
         splits = ", ".join(f"{count:,} {split}" for split, count in info["systems"].items())
         lines = [

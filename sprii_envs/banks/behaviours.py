@@ -1,8 +1,7 @@
 """Behaviour policies: which actions a bank's episodes carry.
 
 A behaviour is a frozen dataclass with one method, `actions(rng, episodes, steps)`: a pure function of the
-generator that returns every action of a batch of episodes at once, normalised to the environment's Box(−1,
-1).
+generator that returns every action of a batch of episodes at once, normalised to the action space ±1.
 """
 
 import dataclasses
@@ -73,9 +72,7 @@ def to_dict(behaviour: Behaviour) -> dict[str, Any]:
 
 
 def from_dict(data: Mapping[str, Any]) -> Behaviour:
-    """The behaviour that `to_dict` wrote; ValueError for an unknown kind, a missing or a surplus
-    parameter.
-    """
+    """The behaviour that `to_dict` wrote; ValueError for another kind or other parameters."""
     parameters = dict(data)
     kind = parameters.pop("kind", None)
     if kind not in KINDS:

@@ -12,8 +12,10 @@ from sprii_envs.banks.behaviours import Behaviour, ForceSegments
 
 @dataclass(frozen=True, eq=False)
 class BankProtocol:
-    """The recipe of a bank: the same protocol gives the same bytes, whatever the number of workers or
-    interruptions.
+    """The recipe of a bank.
+
+    With the same NumPy on the same kind of processor it gives the same bytes, whatever the number of workers
+    and interruptions.
 
     `systems` maps each split to its number of systems, in the order of the episodes; splits are drawn
     independently and share no system. `steps` counts observations, so an episode has `steps − 1` actions and
@@ -104,7 +106,6 @@ D_CLEAN = BankProtocol(
     rollouts=8,
     steps=64,
     behaviour=ForceSegments(shortest=3, longest=8, rest=0.3, largest=1.0),
+    constants={"dt": 0.05, "mass": 1.0, "force_limit": 4.0, "start_extent": 1.0, "start_speed": 2.0},
 )
-"""The D-Clean bank of the paper (`app:dclean-profile`): 11,200 episodes of 64 observations, γ uniform [0.5,
-4] 1/s.
-"""
+"""The D-Clean bank of the paper (`app:dclean-profile`): 11,200 episodes of 64 observations."""

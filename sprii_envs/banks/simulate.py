@@ -5,21 +5,19 @@ any number of times. Initial states and actions are rounded to float32 *before* 
 so the recorded start and actions reproduce the recorded states exactly.
 """
 
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.storage import Column
-from sprii_envs.physics import inertial
-from sprii_envs.properties import PersistentProperties, PersistentProperty, SystemDistribution, SystemSet
+from sprii_envs.properties import SystemDistribution, SystemSet
+from sprii_envs.world import World, rollout
 
-SYSTEMS, STARTS, ACTIONS = range(
-    3
-)  # streams of the generator; never renumber, the bytes of every bank depend on it
-
-PROPERTIES = PersistentProperties([PersistentProperty("drag", "γ", "1/s", 0.5, 4.0, 2.0)])
+SYSTEMS, STARTS, ACTIONS = range(3)  # streams; never renumber: the bytes of every bank depend on it
 
 
 class Chunk(NamedTuple):
@@ -47,51 +45,54 @@ def chunks(protocol: BankProtocol) -> list[Chunk]:
     return found
 
 
+def world(protocol: BankProtocol) -> World:
+    """The environment's pure functions with the protocol's constants; ValueError if it is not ours."""
+    try:
+        entry = gym.spec(protocol.env_id).entry_point
+    except gym.error.Error as error:
+        raise ValueError(f"protocol {protocol.name!r}: unknown environment: {error}") from error
+    module, _, env = entry.partition(":") if isinstance(entry, str) else ("", "", "")
+    kind = getattr(import_module(module), env.removesuffix("Env"), None) if module else None
+    if not (isinstance(kind, type) and issubclass(kind, World)):
+        raise ValueError(f"protocol {protocol.name!r}: {protocol.env_id} is not one of our environments")
+    return kind(**protocol.constants)
+
+
 def systems(protocol: BankProtocol) -> SystemSet:
-    """Every system of the bank in order of split; each split has its own stream. ValueError if two
-    coincide.
-    """
-    distribution = SystemDistribution(PROPERTIES)
+    """Every system of the bank, split by split, each from its own stream. ValueError if two coincide."""
+    properties = world(protocol).properties
     drawn = [
-        distribution.sample(count, generator(protocol.seed, SYSTEMS, index)).values
+        SystemDistribution(properties).sample(count, generator(protocol.seed, SYSTEMS, index)).values
         for index, count in enumerate(protocol.systems.values())
     ]
     names = np.repeat(list(protocol.systems), list(protocol.systems.values()))
-    return SystemSet(PROPERTIES, np.concatenate(drawn), split=names)
+    return SystemSet(properties, np.concatenate(drawn), split=names)
 
 
 def columns(protocol: BankProtocol) -> tuple[Column, ...]:
     """The arrays the bank holds."""
+    kind = world(protocol)
     n, t = protocol.episodes, protocol.steps
     return (
-        Column("states", "states.f32", "<f4", (n, t, 4), "observation"),
-        Column("actions", "actions.f32", "<f4", (n, t - 1, 2), "transition"),
+        Column("states", "states.f32", "<f4", (n, t, len(kind.state_names)), "observation"),
+        Column("actions", "actions.f32", "<f4", (n, t - 1, kind.action_size), "transition"),
         Column("rewards", "rewards.f32", "<f4", (n, t - 1), "transition"),
     )
 
 
-def simulate(protocol: BankProtocol, values: NDArray[np.float64], chunk: Chunk) -> dict[str, NDArray]:
-    """The columns of one chunk: name → array (episodes, entries, *item) in the column's dtype.
+def simulate(protocol: BankProtocol, values: NDArray[np.float64], chunk: Chunk) -> dict[str, NDArray[Any]]:
+    """The columns of one chunk: name → array (episodes, entries, *item).
 
     `values` (systems, F) are the property values of the chunk's systems.
     """
-    drag = np.repeat(values[:, 0], protocol.rollouts)
-    n, transitions = len(drag), protocol.steps - 1
-    rng = generator(protocol.seed, STARTS, chunk.number)
-    speed, angle = rng.uniform(0, 2, n), rng.uniform(0, 2 * np.pi, n)
-    start = np.empty((n, 4))
-    start[:, :2] = rng.uniform(-1, 1, (n, 2))
-    start[:, 2:] = np.stack((speed * np.cos(angle), speed * np.sin(angle)), axis=1)
-    state = start.astype(np.float32).astype(np.float64)
-    actions = protocol.behaviour.actions(generator(protocol.seed, ACTIONS, chunk.number), n, transitions)
-    states = np.empty((n, protocol.steps, 4), "<f4")
-    rewards = np.empty((n, transitions), "<f4")
-    coefficients = inertial.coefficients(drag, np.ones(n), 0.05)
-    states[:, 0] = state
-    for t in range(transitions):
-        force = actions[:, t].astype(np.float64) * 4.0
-        cost = (state[:, :2] ** 2).sum(1) + 0.1 * (state[:, 2:] ** 2).sum(1) + 0.001 * (force**2).sum(1)
-        rewards[:, t] = -cost
-        state = inertial.step(state, force, coefficients)
-        states[:, t + 1] = state
-    return {"states": states, "actions": actions.astype("<f4", copy=False), "rewards": rewards}
+    kind = world(protocol)
+    values = np.repeat(values, protocol.rollouts, axis=0)
+    uniforms = generator(protocol.seed, STARTS, chunk.number).random((len(values), kind.start_draws))
+    start = kind.initial(uniforms, values, None).astype(np.float32)
+    actions = protocol.behaviour.actions(
+        generator(protocol.seed, ACTIONS, chunk.number), len(values), protocol.steps - 1
+    )
+    done = rollout(kind, values, start, actions)
+    if done.ended.any():
+        raise ValueError(f"protocol {protocol.name!r}: an episode ended early, which this bank cannot hold")
+    return {"states": done.states, "actions": actions, "rewards": done.rewards}

@@ -43,8 +43,8 @@ class BankError(ValueError):
 class Column:
     """One array of a bank: `shape` = (episodes, entries per episode, *item), `dtype` little-endian.
 
-    `per` says what an entry belongs to: an "observation" (an episode of length L has L) or a "transition" (L
-    − 1).
+    `per` says what an entry belongs to: an episode of length L has L entries per "observation" and L − 1 per
+    "transition".
     """
 
     name: str
@@ -52,6 +52,15 @@ class Column:
     dtype: str
     shape: tuple[int, ...]
     per: str
+
+    def __post_init__(self) -> None:
+        """ValueError for what no bank holds, above all object arrays and paths out of its folder."""
+        if not self.file or Path(self.file).name != self.file:
+            raise ValueError(f"column {self.name!r}: file {self.file!r} must be a plain file name")
+        if np.dtype(self.dtype).kind not in "biuf" or len(self.shape) < 2 or min(self.shape) < 1:
+            raise ValueError(f"column {self.name!r}: illegal dtype {self.dtype!r} or shape {self.shape}")
+        if self.per not in ("observation", "transition"):
+            raise ValueError(f"column {self.name!r}: per must be 'observation' or 'transition'")
 
     @property
     def episode_bytes(self) -> int:
@@ -188,9 +197,7 @@ def sync_folder(path: Path) -> None:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Give a file exactly `size` bytes, reserved on the disk where the file system can; OSError(ENOSPC) if it
-    cannot.
-    """
+    """Give a file exactly `size` bytes, reserved on the disk where it can be; OSError(ENOSPC) if full."""
     path.touch()
     with open(path, "r+b") as file:
         file.truncate(size)
@@ -252,9 +259,10 @@ def lock(path: Path, wait: bool) -> Iterator[None]:
                 raise BankError(f"{path}: another process (pid {holder}) is building this bank") from None
             time.sleep(0.1)
             continue
-        # The former holder may have removed the name between our open and our lock, which then guards nothing.
-        if name.exists() and os.path.samestat(os.fstat(descriptor), os.stat(name)):
-            break
+        # The former holder may have removed the name between our open and our lock: no lock at all.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(name)):
+                break
         os.close(descriptor)
     try:
         os.truncate(descriptor, 0)

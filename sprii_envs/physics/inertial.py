@@ -32,10 +32,11 @@ def coefficients(drag: Array, mass: Array, dt: float) -> Coefficients:
     safe = np.where(a == 0.0, 1.0, a)
     phi1 = np.where(a == 0.0, dt, -dt * np.expm1(-safe) / safe)
     # a − 1 + e^{−a} cancels for small a, so its Taylor series takes over below 0.5 (15 terms: error < 1e-17).
-    series = np.zeros_like(a)
+    small, series = np.minimum(a, 0.5), np.zeros_like(a)
     for n in range(16, 1, -1):
-        series = (1.0 - a * series) / n
-    phi2 = dt * dt * np.where(a < 0.5, series, (safe + np.expm1(-safe)) / safe**2)
+        series = (1.0 - small * series) / n
+    # Divided twice, because a² overflows long before 1/a vanishes.
+    phi2 = dt * dt * np.where(a < 0.5, series, (safe + np.expm1(-safe)) / safe / safe)
     return Coefficients(np.exp(-a), phi1, phi1 * inverse_mass, phi2 * inverse_mass)
 
 

@@ -1,9 +1,9 @@
 """Where a recipient's legal donors lie: one sort, then O(1) per draw and no loop over pairs.
 
 Episodes are sorted by (shared labels, first `differ` label, episode id). The legal donors of a recipient are
-its group without one contiguous excluded block: its own episode, or all that carry its `differ` label. Drawing
-is k uniform in [0, group − block), moved past the block. Further `differ` columns reject and redraw. Since ties
-are broken by episode id, permuting the rows of a table leaves every draw the same episode.
+its group without one contiguous excluded block: its own episode, or all that carry its `differ` label.
+Drawing is k uniform in [0, group − block), moved past the block. Further `differ` columns reject and redraw.
+Since ties are broken by episode id, permuting the rows of a table leaves every draw the same episode.
 """
 
 from collections.abc import Iterator
@@ -117,11 +117,12 @@ def _overlaps(span: NDArray[np.int64], further: tuple[Rows, ...]) -> Iterator[tu
 
     Σ sign · (a sum over the rows of one's code) is that sum over one's legal donors, without listing a pair.
     """
-    yield 1, span[:, 0]
-    excluded = [span[:, 0] + span[:, 2], *further]
+    start = span[:, 0]
+    yield 1, start
+    excluded = [start + span[:, 2], *further]
     for taken in range(1, len(excluded) + 1):
         for chosen in combinations(excluded, taken):
-            joint = span[:, 0]
+            joint = start
             for codes in chosen:
                 joint, _ = factorize(joint * (int(codes.max()) + 1) + codes)
             yield (-1) ** taken, joint

@@ -79,9 +79,10 @@ class Derangement:
     """The Random control: each batch's own donors, dealt so that none meets its own `by` group.
 
     At a step the recipients and the donors are those that `Uniform` draws under the same relation, seed and
-    step; only who meets whom is changed, by a permutation of the batch without a pair inside a `by` group. Arms
-    that differ in the kernel alone therefore see the same histories, and the donors and the recipients of a
-    batch fill the `by` groups equally. A group may hold at most half of a batch: `distinct="system"` sees to it.
+    step; only who meets whom is changed, by a permutation of the batch without a pair inside a `by` group.
+    Arms that differ in the kernel alone therefore see the same histories, and the donors and the recipients
+    of a batch fill the `by` groups equally. A group may hold at most half of a batch: `distinct="system"`
+    sees to it.
 
     See `derangement` for how the permutation is drawn.
     """
@@ -129,8 +130,8 @@ class _BoundDerangement:
             donor = donor[derangement(rng, self.codes[recipient])]
         except _NoDerangementError as error:
             raise ValueError(
-                f"a batch of {len(recipient)} cannot be deranged by {self.by!r}: {error.count} of its recipients "
-                f"are of {self.by} {self.names[recipient[error.position]]}, more than half; "
+                f"a batch of {len(recipient)} cannot be deranged by {self.by!r}: {error.count} of its "
+                f"recipients are of {self.by} {self.names[recipient[error.position]]}, more than half; "
                 f"use distinct={self.by!r}, a larger batch or more groups"
             ) from None
         # Legal pairs never cross `by` groups (checked in `bind`), and these all do.
@@ -143,18 +144,17 @@ class _NoDerangementError(ValueError):
         self.count, self.position = count, position
 
 
-# Rejection needs about exp(Σ m²/n) tries: 3,000 at this bound, a few ms for a batch of 48.
-_MOST_EXPECTED_COLLISIONS = 8.0
+_MOST_TRIES = 20_000  # some 10 ms for a batch of 48
 _SWEEPS = 64
 
 
 def derangement(rng: np.random.Generator, labels: Rows) -> Rows:
-    """A permutation p (n,) with labels[p[i]] ≠ labels[i] for all i; ValueError if a label fills more than half.
+    """A permutation p (n,) with labels[p[i]] ≠ labels[i] for all i; ValueError if one label fills over half.
 
-    Exactly uniform over all such permutations, by rejection (e tries on average when all labels differ), as
-    long as labels of multiplicity m have Σ m²/n ≤ 8. Beyond that rejection is hopeless, and the permutation is
-    the state of a symmetric swap chain after 64 sweeps from a rotated legal start: legal in every batch, uniform
-    in the limit.
+    Exactly uniform over all such permutations, by rejection: e tries on average when all labels differ,
+    about exp(Σ m²/n) for multiplicities m. Where that would take more than 20,000 tries, the permutation is the
+    state of a symmetric chain of swaps and rotations after 64 sweeps from a legal start: legal in every batch,
+    uniform in the limit.
     """
     n = len(labels)
     for _ in range(8):  # before anything is counted: nearly always enough for distinct labels
@@ -165,8 +165,8 @@ def derangement(rng: np.random.Generator, labels: Rows) -> Rows:
     sizes = np.bincount(labels)
     if 2 * sizes.max() > n:
         raise _NoDerangementError(int(sizes.max()), n, int((labels == sizes.argmax()).argmax()))
-    if (sizes.astype(float) ** 2).sum() / n > _MOST_EXPECTED_COLLISIONS:
-        return _swap_chain(rng, labels)
+    if _log_tries(sizes) > np.log(_MOST_TRIES):
+        return _chain(rng, labels)
     block = np.broadcast_to(np.arange(n), (max(1, 8192 // n), n))
     while True:
         candidates = rng.permuted(block, axis=1)
@@ -175,19 +175,32 @@ def derangement(rng: np.random.Generator, labels: Rows) -> Rows:
             return candidates[legal.argmax()]
 
 
-def _swap_chain(rng: np.random.Generator, labels: Rows) -> Rows:
+def _log_tries(sizes: Rows) -> float:
+    """Log of the tries that rejection needs if groups avoided themselves independently: an estimate.
+
+    One group of m avoids itself with probability C(n − m, m) / C(n, m).
+    """
+    n = int(sizes.sum())
+    log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
+    return float((log_factorial[n] + log_factorial[n - 2 * sizes] - 2 * log_factorial[n - sizes]).sum())
+
+
+def _chain(rng: np.random.Generator, labels: Rows) -> Rows:
     n = len(labels)
-    # Positions by group in random group order and random order within; rotating by the largest group's size
-    # leaves no position inside its own group, since that group fills at most half of the circle.
+    # Positions by label, in random order of labels and within; rotating by at least the largest multiplicity,
+    # whichever way round, leaves no position inside its own label.
     rank = rng.permutation(labels.max() + 1)
     shuffled = rng.permutation(n)
     order = shuffled[np.argsort(rank[labels[shuffled]], kind="stable")]
+    most = int(np.bincount(labels).max())
     deal = np.empty(n, np.int64)
-    deal[order] = np.roll(order, -int(np.bincount(labels).max()))
+    deal[order] = np.roll(order, int(rng.integers(most, n - most + 1)))
     for _ in range(_SWEEPS):
-        pairs = rng.permutation(n)
-        a, b = pairs[: n // 2], pairs[n // 2 : 2 * (n // 2)]
-        legal = (labels[deal[b]] != labels[a]) & (labels[deal[a]] != labels[b])
-        a, b = a[legal], b[legal]
-        deal[a], deal[b] = deal[b], deal[a]
+        # Swaps alone cannot change who deals to whom among three labels; rotations of three positions can.
+        # One move is left out half of the time, or two labels would keep the permutation's parity for ever.
+        for size in (2, 3):
+            spots = rng.permutation(n)[: size * (n // size - rng.integers(2))].reshape(size, -1)
+            moved = np.roll(deal[spots], 1, axis=0)
+            legal = (labels[moved] != labels[spots]).all(0)
+            deal[spots[:, legal]] = moved[:, legal]
     return deal

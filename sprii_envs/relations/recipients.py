@@ -28,7 +28,8 @@ class Recipients(Protocol):
 class Weighted:
     """Independent draws, row i with probability proportional to its integer weight.
 
-    Rows are kept by weight, so a draw finds its weight class (there are few), then its row: exact in integers.
+    Rows are kept by weight, so a draw finds its weight class (there are few), then its row: exact in
+    integers.
     """
 
     rows: Rows  # (E,) by weight, then episode id

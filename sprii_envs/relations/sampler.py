@@ -40,9 +40,9 @@ class PairSampler:
         uniformly chosen, and uniformly within each. Not with `law="pair"`, which weighs recipients itself.
     on_missing : `"error"` raises NoLegalDonorError if a recipient has no legal donor, `"drop"` leaves it out.
 
-    The recipients of a step depend on (seed, step, n), on `law` and `distinct`, and on which rows have a legal
-    donor, but not on the kernel. Arms with equal seeds and equally eligible rows see the same recipients:
-    SAME_SYSTEM, its Derangement control and, where every system has two episodes, SAME_ROLLOUT.
+    The recipients of a step depend on (seed, step, n), on `law` and `distinct`, and on which rows have a
+    legal donor, but not on the kernel. Arms with equal seeds and equally eligible rows see the same
+    recipients: SAME_SYSTEM, its Derangement control and, where every system has two episodes, SAME_ROLLOUT.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class PairSampler:
         return {"seed": self.seed, "step": self.step, "fingerprint": self.fingerprint()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue at a saved seed and step; ValueError for those of another table, relation, kernel or law."""
+        """Continue at a saved seed and step; ValueError for another table, relation, kernel or law."""
         missing = [key for key in ("seed", "step", "fingerprint") if key not in state]
         if missing:
             raise ValueError(f"the sampler state lacks {few(missing)}; it has {few(state)}")

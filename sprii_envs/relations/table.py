@@ -37,7 +37,8 @@ class EpisodeTable:
     any other name : a persistent property, its level index, a task, a partner, a shape …; 1-D numbers,
         booleans or strings. Integers are stored as int64, floats as float64.
 
-    `rows` (N,) int64 are the row numbers in the table this one was selected from, through any chain of selects.
+    `rows` (N,) int64 are the row numbers in the table this one was selected from, through any chain of
+    selects.
 
     Raises ValueError naming the column (and the ids) for a missing column, ragged lengths, duplicate episode
     ids or a type that cannot be a label. A NaN is refused when its column is used as a label (`codes`).
@@ -62,8 +63,8 @@ class EpisodeTable:
         for name, values in built.items():
             if len(values) != count:
                 raise ValueError(
-                    f"ragged columns: {name!r} has {len(values)} rows, 'episode' has {count}; each needs one value "
-                    "per episode"
+                    f"ragged columns: {name!r} has {len(values)} rows, 'episode' has {count}; each needs "
+                    "one value per episode"
                 )
         if count == 0:
             raise ValueError("EpisodeTable needs at least one episode, got none")
@@ -89,7 +90,7 @@ class EpisodeTable:
 
     @classmethod
     def from_frame(cls, frame: Any) -> Self:
-        """A table from a pandas or polars DataFrame, or whatever has `.columns` and `frame[name].to_numpy()`."""
+        """A table from a pandas or polars DataFrame, or anything with `.columns` and `[name].to_numpy()`."""
         if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
             raise TypeError(f"from_frame needs .columns and frame[name], got {type(frame).__name__}")
         columns = {}

@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.randomness import uniforms
 from sprii_envs.relations.relation import SAME_SYSTEM, Relation
 from sprii_envs.relations.sampler import PairBatch
-from sprii_envs.relations.streams import WINDOWS, below, check_count, hashed_uniform, stream
+from sprii_envs.relations.streams import EVALUATION, WINDOWS, below, check_count, stream
 from sprii_envs.relations.table import EpisodeTable, Rows, few
 
 
@@ -25,7 +26,8 @@ class WindowSampler:
 
     A window's history is observations [start, start + history). Its last observation a = start + history − 1
     leaves room for the longest horizon: a + horizon ≤ length − 1. So start ranges over
-    [0, length − history − horizon], for recipients and donors alike: each half of a paired batch is predicted.
+    [0, length − history − horizon], for recipients and donors alike: each half of a paired batch is
+    predicted.
 
     Parameters
     ----------
@@ -88,7 +90,8 @@ class WindowSampler:
         order of the table, change nothing.
         """
         rows = self._rows(rows)
-        u = hashed_uniform(check_count(seed, "seed"), self._ids[rows])
+        key = np.full(len(rows), check_count(seed, "seed"), np.uint64)
+        u = uniforms(key, self._ids[rows].astype(np.uint64), 1, EVALUATION)[:, 0]
         return (u * (self._last[rows] + 1)).astype(np.int64)
 
     def grid(self, rows: ArrayLike, count: int = 1) -> NDArray[np.int64]:
@@ -114,8 +117,8 @@ class WindowSampler:
         if len(short):
             raise ValueError(
                 f"{what} needs episodes of at least {needed} observations; {len(short)} of "
-                f"{len(self.lengths)} are shorter: episode {self._ids[short[0]]} has {self.lengths[short[0]]} "
-                f"(episodes {few(self._ids[short])})"
+                f"{len(self.lengths)} are shorter: episode {self._ids[short[0]]} has "
+                f"{self.lengths[short[0]]} (episodes {few(self._ids[short])})"
             )
 
 

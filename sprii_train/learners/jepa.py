@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sprii_train.modules import CausalBlock
 from sprii_train.objectives import sigreg, sigreg_directions
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
@@ -67,38 +68,6 @@ class JEPAConfig:
             raise ValueError(f"JEPAConfig.width {self.width} must be a multiple of heads {self.heads}")
         if not self.horizons or list(self.horizons) != sorted(set(self.horizons)) or self.horizons[0] < 1:
             raise ValueError(f"JEPAConfig.horizons {self.horizons} must be increasing positive steps")
-
-
-class CausalBlock(nn.Module):
-    """Pre-norm Transformer block; `last_only` computes the output of the last token alone."""
-
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
-        super().__init__()
-        self.heads, self.dropout = heads, dropout
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.query, self.key_value = nn.Linear(width, width), nn.Linear(width, 2 * width)
-        self.out = nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor, last_only: bool = False) -> Tensor:
-        h = self.norm1(x)
-        if last_only:
-            x = x[:, -1:]
-        q = self._split(self.query(h[:, -1:] if last_only else h))
-        k, v = (self._split(part) for part in self.key_value(h).chunk(2, dim=-1))
-        # At 24 tokens a plain softmax beats the fused kernel, whose bfloat16 backward pass is slow on CPUs.
-        scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
-        if not last_only:
-            t = x.shape[1]
-            future = torch.ones(t, t, dtype=torch.bool, device=x.device).triu_(1)
-            scores = scores.masked_fill(future, float("-inf"))
-        weights = F.dropout(scores.softmax(-1).to(v.dtype), self.dropout, self.training)
-        attended = (weights @ v).transpose(1, 2).flatten(2)
-        x = x + F.dropout(self.out(attended), self.dropout, self.training)
-        return x + F.dropout(self.down(F.gelu(self.up(self.norm2(x)))), self.dropout, self.training)
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 class HistoryEncoder(nn.Module):

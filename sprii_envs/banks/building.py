@@ -2,9 +2,9 @@
 
 While it is built, a bank at `path` lives in `path.partial/`:
 
-    build.json   the protocol and the package versions journal      one line per finished chunk: number and
-    SHA-256, written after the chunk's bytes are on the disk data/        the future bank; renamed to `path`
-    as the very last act
+    build.json   the protocol and the package versions
+    journal      a line per finished chunk (number, SHA-256), written once its bytes are on the disk
+    data/        the future bank; renamed to `path` as the very last act
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import os
 import platform
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
@@ -35,6 +35,8 @@ from sprii_envs.properties import SystemSet
 from sprii_envs.relations import EpisodeTable
 
 Progress = Callable[[int, int], None]
+
+_PARTIAL = {"build.json", "build.json.tmp", "journal", "journal.tmp", "data", "replaced"}
 
 
 def build(
@@ -62,25 +64,23 @@ def build(
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
-    path, partial = Path(path), storage.partial_path(Path(path))
-    if (bank := _finished(protocol, path, overwrite)) and not partial.exists():
+    path = Path(os.path.abspath(path))
+    partial = storage.partial_path(path)
+    if (bank := _finished(protocol, path, overwrite)) and not _is_ours(partial):
         return bank
     with _disk_errors(protocol, path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with storage.lock(path, wait):
             if not _finished(protocol, path, overwrite):
                 _Build(protocol, path, overwrite).run(workers, progress)
-            if not (
-                partial / "data"
-            ).exists():  # else it is an unfinished build of another protocol: not ours to end
+            # With data in it, it is an unfinished build of another protocol: not ours to end.
+            if _is_ours(partial) and not (partial / "data").exists():
                 shutil.rmtree(partial, ignore_errors=True)
     return Bank.open(path)
 
 
 def _finished(protocol: BankProtocol, path: Path, overwrite: bool) -> Bank | None:
-    """The bank at `path` if it is there with this protocol; BankError if something else is and may not be
-    replaced.
-    """
+    """The bank at `path` if it has this protocol; BankError if what is there may not be replaced."""
     if not os.path.lexists(path):
         return None
     if not (path / storage.MANIFEST).exists():
@@ -122,10 +122,11 @@ class _Build:
             progress(finished, total)
         if todo:
             with (
-                open(self.partial / "journal", "a", encoding="ascii") as journal,
                 self._nothing_kept_if_empty(),
+                open(self.partial / "journal", "a", encoding="ascii") as journal,
+                contextlib.closing(self._digests(todo, workers)) as digests,
             ):
-                for chunk, digest in self._digests(todo, workers):
+                for chunk, digest in digests:
                     journal.write(f"{chunk.number} {digest}\n")
                     journal.flush()
                     os.fsync(journal.fileno())
@@ -137,9 +138,7 @@ class _Build:
 
     @contextlib.contextmanager
     def _nothing_kept_if_empty(self) -> Iterator[None]:
-        """On a disk error, remove a partial folder that holds no finished chunk: it would only occupy the
-        disk.
-        """
+        """On a disk error, remove a partial folder without finished chunks: it only occupies the disk."""
         try:
             yield
         except OSError:
@@ -151,10 +150,10 @@ class _Build:
         return (chunk.last - chunk.first) * self.protocol.rollouts
 
     def _take_up(self, overwrite: bool) -> set[int]:
-        """Make the partial folder ready and return the chunks that are already in it, checked against the
-        journal.
-        """
+        """Make the partial folder ready and return the numbers of the chunks that are finished in it."""
         header = {"schema": storage.SCHEMA, "protocol": self.protocol.to_dict(), "packages": self.packages}
+        if os.path.lexists(self.partial) and not _is_ours(self.partial):
+            raise BankError(f"{self.partial}: is in the way and not an unfinished build; move it")
         if (self.partial / "build.json").exists():
             try:
                 found = storage.read_json(self.partial / "build.json")
@@ -206,12 +205,8 @@ class _Build:
         digests: dict[int, str] = {}
         for line in lines:
             parts = line.split()
-            if (
-                line.endswith("\n")
-                and len(parts) == 2
-                and parts[0].isdecimal()
-                and int(parts[0]) < len(self.chunks)
-            ):
+            whole = line.endswith("\n") and len(parts) == 2 and parts[0].isdecimal()
+            if whole and int(parts[0]) < len(self.chunks):
                 digests[int(parts[0])] = parts[1]
         good = {i for i, digest in digests.items() if self._digest_on_disk(self.chunks[i]) == digest}
         temporary = self.partial / "journal.tmp"
@@ -228,7 +223,7 @@ class _Build:
                 digest.update(file.read(self._episodes(chunk) * column.episode_bytes))
         return digest.hexdigest()
 
-    def _digests(self, todo: list[Chunk], workers: int) -> Iterator[tuple[Chunk, str]]:
+    def _digests(self, todo: list[Chunk], workers: int) -> Generator[tuple[Chunk, str]]:
         """Build the chunks, in any order, and yield each with its digest once its bytes are on the disk."""
         job = (self.protocol, self.systems.values, self.data, self.columns)
         if workers == 1:
@@ -278,6 +273,11 @@ class _Build:
         storage.sync_folder(self.path.parent)
 
 
+def _is_ours(partial: Path) -> bool:
+    """Whether this is the folder of an unfinished build, and nothing of anybody else's is in it."""
+    return partial.is_dir() and set(os.listdir(partial)) <= _PARTIAL
+
+
 def _table(protocol: BankProtocol, systems: SystemSet) -> EpisodeTable:
     rows = np.arange(protocol.episodes)
     system = rows // protocol.rollouts
@@ -301,8 +301,12 @@ def _needed(protocol: BankProtocol, path: Path) -> int:
 
 
 def _no_space(protocol: BankProtocol, path: Path) -> str:
-    needed, free = _needed(protocol, path), storage.free_bytes(path)
-    return f"{path}: no disk space for this bank: {needed:,} bytes needed, {free:,} bytes free"
+    needed, free, partial = _needed(protocol, path), storage.free_bytes(path), storage.partial_path(path)
+    kept = f"; finished chunks are kept in {partial}: free some space and the same call resumes"
+    return (
+        f"{path}: no disk space for this bank: {needed:,} bytes needed, {free:,} bytes free"
+        f"{kept if partial.exists() else ''}"
+    )
 
 
 def _allocated(path: Path) -> int:
@@ -337,9 +341,7 @@ _JOB: tuple[Any, ...] = ()
 
 
 def _start_worker(*job: object) -> None:
-    """Keep what every chunk needs, and die with the parent, which after `kill -9` can no longer tell us
-    to.
-    """
+    """Keep what every chunk needs, and die with the parent, which cannot say goodbye after `kill -9`."""
     global _JOB
     _JOB = job
     parent = multiprocessing.parent_process()
@@ -357,9 +359,9 @@ def _disk_errors(protocol: BankProtocol, path: Path) -> Iterator[None]:
     """Turn an OSError into one BankError that says what to do."""
     try:
         yield
+    except BrokenPipeError:  # of a progress callback that prints
+        raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            partial = storage.partial_path(path)
-            kept = f"; finished chunks are kept in {partial}: free some space and the same call resumes"
-            raise BankError(_no_space(protocol, path) + (kept if partial.exists() else "")) from error
+            raise BankError(_no_space(protocol, path)) from error
         raise BankError(f"{error.filename or path}: cannot be written: {error.strerror}") from error

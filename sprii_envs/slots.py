@@ -1,0 +1,281 @@
+"""The one engine behind the single and the vector environment: N slots over a `World`.
+
+A slot is one running episode: its system, its state, and its random stream (a key and an episode number).
+Every method is an array program over slots; the single environment is this engine at N = 1.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sprii_envs import rendering
+from sprii_envs.properties import (
+    PersistentProperties,
+    System,
+    SystemDistribution,
+    SystemSet,
+    content_ids,
+    unknown_name,
+)
+from sprii_envs.randomness import STATE, SYSTEM, uniforms
+from sprii_envs.world import Array, Ending, World
+
+Rows = slice | NDArray[np.intp]
+Source = SystemSet | SystemDistribution
+ALL = slice(None)
+
+
+class Choice(NamedTuple):
+    """Systems chosen by hand for n slots: values (n, F), ids (n,) and the `System` each came from, if any."""
+
+    values: Array
+    ids: NDArray[np.object_]
+    origin: NDArray[np.object_]
+
+    def take(self, rows: Rows) -> "Choice":
+        """The choice for some of the slots."""
+        return Choice(self.values[rows], self.ids[rows], self.origin[rows])
+
+
+def objects(items: Sequence[Any]) -> NDArray[np.object_]:
+    """A one-dimensional object array, whatever the items are."""
+    out = np.empty(len(items), object)
+    out[:] = items
+    return out
+
+
+def resolve(system: Any, n: int, properties: PersistentProperties, systems: SystemSet | None) -> Choice:
+    """Turn what a user may write for `system` into a checked choice for n slots.
+
+    Accepts a `System`, an id of `systems`, a mapping of names to numbers or (n,) arrays, one row (F,), an (n,
+    F) array, a `SystemSet` of n systems, or a list of n ids or `System`s. ValueError otherwise.
+    """
+    if isinstance(system, str):
+        if systems is None:
+            raise ValueError(
+                f"system {system!r} is an id, but the environment has no `systems=SystemSet(...)`"
+            )
+        system = systems[system]
+    if isinstance(system, System):
+        row = properties.array(system)
+        named = System(properties.mapping(row), id=system.id, split=system.split, levels=system.levels)
+        return Choice(np.repeat(row[None], n, axis=0), objects([system.id] * n), objects([named] * n))
+    if isinstance(system, SystemSet):
+        system = list(system)
+    if isinstance(system, list | tuple) and any(isinstance(s, System | str) for s in system):
+        if len(system) != n:
+            raise ValueError(f"{len(system)} systems were given for {n} slots")
+        parts = [resolve(s, 1, properties, systems) for s in system]
+        return Choice(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    if isinstance(system, Mapping) and n == 1:
+        values = properties.array(system)[None]
+    else:
+        values = properties.batch(system, n)
+    return Choice(values, content_ids(properties.names, values).astype(object), np.empty(n, object))
+
+
+class Slots:
+    """N running episodes. All arrays have the slots as leading axis; none of them is ever handed out."""
+
+    def __init__(
+        self,
+        world: World,
+        n: int,
+        *,
+        source: Source,
+        fixed: Choice | None,
+        obs_type: Literal["state", "pixels"],
+        size: rendering.Size,
+    ) -> None:
+        """Nothing runs before `reset`; `fixed`, a choice for one slot, is what bare resets use, if given."""
+        self.world, self.n, self.source, self.fixed = world, n, source, fixed
+        self.obs_type, self.size = obs_type, size
+        self.key = np.zeros(n, np.uint64)
+        self.episode = np.zeros(n, np.uint64)
+        self.values = np.zeros((n, len(world.properties)), np.float64)
+        self.ids = np.empty(n, object)
+        self.origin = np.empty(n, object)
+        self.drawn = np.full(n, -1, np.int64)
+        """Row in the `SystemSet` each system was drawn from, −1 if it was not."""
+        self.pinned = np.zeros(n, np.bool_)
+        """Slots whose system was chosen by hand and outlives autoresets."""
+        self.query = np.full(n, -1, np.int64)
+        """Index into `world.queries` of each slot's kind of start, −1 for the default."""
+        self.state = self.previous = self.start = np.zeros((n, len(world.state_names)), np.float64, order="F")
+        self.prepared: Any = None
+        self._painted: tuple[Array, list[rendering.Patch]] | None = None
+
+    def reseed(self, rows: Rows, keys: NDArray[np.uint64]) -> None:
+        """Give slots new random streams, at their first episode."""
+        self.key[rows] = keys
+        self.episode[rows] = 0
+
+    def reset(
+        self,
+        rows: Rows,
+        choice: Choice | Literal["same"] | None = None,
+        state: Array | None = None,
+    ) -> None:
+        """Begin the next episode in some slots.
+
+        Without a choice (n_rows systems, or "same") pinned slots keep their system and the others draw one;
+        without a state (n_rows, S) each slot draws one from its own stream.
+        """
+        self._reset_systems(rows, choice)
+        if state is None:
+            state = self._start_states(rows)
+        if rows is ALL:
+            self.state = self.previous = np.asfortranarray(state)
+            self.start = self.state.copy(order="K")
+        else:
+            self.state[rows] = self.previous[rows] = self.start[rows] = state
+            self._painted = None
+        self.episode[rows] += np.uint64(1)
+
+    def step(self, action: NDArray[np.float32]) -> tuple[Array, Ending]:
+        """Advance every slot; rewards (N,) and endings. ValueError, and no change, for a NaN action."""
+        world = self.world
+        force = world.checked_force(action)
+        after, extras = world.step(self.state, force, self.prepared)
+        reward = world.reward(self.state, force, after)
+        ending = world.end(after, extras)
+        self.previous, self.state = self.state, after
+        return reward, ending
+
+    def observe(self) -> NDArray[Any]:
+        """Observations of every slot, a new array: (N, O) float32 or (N, H, W, 2) uint8."""
+        if self.obs_type == "state":
+            return self.world.observe(self.state)
+        painted = self._painted
+        present = self.world.patches(self.state, self.size)
+        if self.previous is self.state:
+            before = present
+        elif painted is not None and painted[0] is self.previous:
+            before = painted[1]
+        else:
+            before = self.world.patches(self.previous, self.size)
+        self._painted = (self.state, present)
+        return rendering.draw_pair(present, before, self.n, self.size)
+
+    def system(self, slot: int) -> System:
+        """The system running in a slot."""
+        if self.origin[slot] is not None:
+            return self.origin[slot]
+        if self.drawn[slot] >= 0 and isinstance(self.source, SystemSet):
+            return self.source[int(self.drawn[slot])]
+        return System(self.world.properties.mapping(self.values[slot]), id=self.ids[slot])
+
+    def info(self, rows: Rows = ALL) -> dict[str, NDArray[Any]]:
+        """What a reset reports, for some slots: fresh arrays."""
+        values = self.values[rows]
+        return {
+            "system_id": self.ids[rows].copy(),
+            "persistent": values.copy(),
+            "extrapolated": self.world.properties.extrapolated(values),
+        }
+
+    _SAVED = (
+        "state",
+        "previous",
+        "start",
+        "values",
+        "ids",
+        "origin",
+        "drawn",
+        "pinned",
+        "query",
+        "key",
+        "episode",
+    )
+
+    def save(self) -> dict[str, NDArray[Any]]:
+        """Copies of everything that changes while episodes run."""
+        return {name: getattr(self, name).copy(order="K") for name in self._SAVED}
+
+    def check_saved(self, saved: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        """The arrays of `save` out of a mapping, checked, so that `load` cannot fail half-way."""
+        out: dict[str, NDArray[Any]] = {}
+        for name in self._SAVED:
+            if name not in saved:
+                raise ValueError(f"saved state lacks {name!r}")
+            here = getattr(self, name)
+            array = np.array(saved[name], here.dtype, order="F")
+            if array.shape != here.shape:
+                raise ValueError(f"saved {name!r} must have shape {here.shape}, got {array.shape}")
+            out[name] = array
+        self.world.properties.validate(out["values"])
+        # A row number means nothing in another set; the values and the id still hold.
+        drawn, known = out["drawn"], self.source.ids if isinstance(self.source, SystemSet) else ()
+        for slot in np.flatnonzero(drawn >= 0):
+            if drawn[slot] >= len(known) or known[drawn[slot]] != out["ids"][slot]:
+                drawn[slot] = -1
+        for name in ("state", "previous", "start"):
+            self.world.check_state(out[name], self.n)
+        return out
+
+    def load(self, checked: Mapping[str, NDArray[Any]]) -> None:
+        """Put back what `check_saved` returned."""
+        for name in self._SAVED:
+            setattr(self, name, checked[name])
+        self.prepared = self.world.prepare(self.values)
+        self._painted = None
+
+    def _reset_systems(self, rows: Rows, choice: Choice | Literal["same"] | None) -> None:
+        if choice == "same":
+            self.pinned[rows] = True
+            return
+        if isinstance(choice, Choice):
+            self.pinned[rows] = True
+            self._put(rows, choice.values, choice.ids, choice.origin, -1)
+            return
+        if self.pinned.any():
+            indices = np.arange(self.n)[rows]
+            rows = indices[~self.pinned[indices]]
+            if len(rows) == 0:
+                return
+        count = self.n if rows is ALL else len(np.arange(self.n)[rows])
+        if self.fixed is not None:
+            one = self.fixed.take(np.zeros(count, np.intp))
+            self._put(rows, one.values, one.ids, one.origin, -1)
+            return
+        u = uniforms(self.key[rows], self.episode[rows], len(self.world.properties), SYSTEM)
+        if isinstance(self.source, SystemSet):
+            index = np.minimum((u[:, 0] * len(self.source)).astype(np.int64), len(self.source) - 1)
+            self._put(rows, self.source.values[index], self.source.ids[index].astype(object), None, index)
+        else:
+            values = self.source.from_uniforms(u)
+            ids = content_ids(self.world.properties.names, values).astype(object)
+            self._put(rows, values, ids, None, -1)
+
+    def _put(self, rows: Rows, values: Array, ids: Any, origin: Any, drawn: Any) -> None:
+        self.values[rows], self.ids[rows], self.origin[rows], self.drawn[rows] = values, ids, origin, drawn
+        if rows is ALL or self.prepared is None:
+            self.prepared = self.world.prepare(self.values)
+        else:
+            self.prepared = self.world.update(self.prepared, np.arange(self.n)[rows], values)
+
+    def _start_states(self, rows: Rows) -> Array:
+        world = self.world
+        u = uniforms(self.key[rows], self.episode[rows], world.start_draws, STATE)
+        kinds = self.query[rows]
+        if not world.queries or (kinds == kinds[0]).all():
+            return world.initial(u, self.values[rows], self._query_name(kinds[0]))
+        out = np.empty((len(u), len(world.state_names)), np.float64, order="F")
+        for kind in np.unique(kinds):
+            some = kinds == kind
+            out[some] = world.initial(u[some], self.values[rows][some], self._query_name(kind))
+        return out
+
+    def _query_name(self, kind: np.int64) -> str | None:
+        return None if kind < 0 else self.world.queries[int(kind)]
+
+
+def query_code(query: Any, world: World) -> int:
+    """Index of a named kind of start, −1 for None; ValueError with the nearest name if unknown."""
+    if query is None:
+        return -1
+    if query not in world.queries:
+        raise unknown_name(f"query of {world.name}", query, world.queries)
+    return world.queries.index(query)

@@ -1,0 +1,150 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from relation_tables import factorial, systems
+from scipy import stats
+
+from sprii_envs.relations import SAME_ROLLOUT, SAME_SYSTEM, PairSampler, WindowSampler
+from sprii_envs.relations.sampler import PairBatch
+
+HALF: Any = 24.5
+
+
+def self_pairs(rows):
+    rows = np.asarray(rows)
+    return PairBatch(rows, rows, np.ones(len(rows), bool))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.integers(0, 40), min_size=2, max_size=12),
+    st.integers(1, 12),
+    st.integers(0, 8),
+    st.integers(0, 99),
+)
+def test_windows_are_legal(extra, history, horizon, step):
+    lengths = np.array(extra) + 2 * history + horizon
+    sampler = WindowSampler(lengths, history, horizon)
+    rng = np.random.default_rng(step)
+    rows = rng.integers(0, len(lengths), 100)
+    pairs = PairBatch(rows, rng.permutation(rows), np.ones(100, bool))
+    w = sampler.batch(step, pairs)
+    for row, start in ((w.recipient, w.recipient_start), (w.donor, w.donor_start)):
+        assert (start >= 0).all()
+        assert (start + history - 1 + horizon <= lengths[row] - 1).all()
+    w = sampler.batch(step, self_pairs(rows), SAME_ROLLOUT)
+    assert (w.donor_start >= 0).all()
+    assert (w.donor_start + history <= w.recipient_start).all()
+    assert (w.recipient_start + history - 1 + horizon <= lengths[w.recipient] - 1).all()
+
+
+def test_starts_are_uniform_and_sides_independent():
+    # 25 × 25 cells of 160: χ² at α = 1e-3, fixed seed.
+    sampler = WindowSampler(np.array([64, 64]), 24, 16, seed=1)
+    rows = np.zeros(100_000, np.int64)
+    w = sampler.batch(0, PairBatch(rows, rows + 1, rows == 0))
+    counts = np.zeros((25, 25), int)
+    np.add.at(counts, (w.recipient_start, w.donor_start), 1)
+    assert stats.chisquare(counts.ravel()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("length", [40, 41, 47])
+def test_same_rollout_is_uniform_over_ordered_non_overlapping_pairs(length):
+    # History 16, horizon 8: m = length − 40 gives (m+1)(m+2)/2 combinations; 1,000 a cell.
+    combos = [(d, r) for r in range(length - 23) for d in range(r - 15)]
+    slack = length - 40
+    assert len(combos) == (slack + 1) * (slack + 2) // 2
+    w = WindowSampler([length], 16, 8).batch(4, self_pairs(np.zeros(1000 * len(combos), int)), SAME_ROLLOUT)
+    drawn, counts = np.unique(np.stack([w.donor_start, w.recipient_start], 1), axis=0, return_counts=True)
+    assert sorted(map(tuple, drawn.tolist())) == sorted(combos)
+    if len(combos) > 1:
+        assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_64_observations_leave_one_same_rollout_pair():
+    w = WindowSampler([64, 64]).batch(0, self_pairs([0, 1, 0]), SAME_ROLLOUT)
+    assert w.donor_start.tolist() == [0, 0, 0]
+    assert w.recipient_start.tolist() == [24, 24, 24]
+
+
+def test_long_episodes_decode_exactly():
+    from sprii_envs.relations.windows import _ordered_pairs
+
+    b = np.array([0, 1, 2, 10**5, 10**7, 9 * 10**7])
+    for first in (b * (b + 1) // 2, b * (b + 1) // 2 + b):  # the first and the last pair with that b
+        low, high = _ordered_pairs(first)
+        np.testing.assert_array_equal(high, b)
+        assert ((low >= 0) & (low <= high)).all()
+
+
+def test_windows_are_pure_and_apart_from_the_pairs():
+    table = factorial()
+    pairs = PairSampler(table, SAME_SYSTEM, seed=3).batch(5, 50)
+    one, two = WindowSampler(table, seed=3), WindowSampler(table["length"], seed=3)
+    a = one.batch(5, pairs)
+    two.batch(4, pairs)
+    assert all((x == y).all() for x, y in zip(a, two.batch(5, pairs), strict=True))
+    assert (a.recipient == pairs.recipient).all()
+    assert (a.donor == pairs.donor).all()
+    assert not (one.batch(6, pairs).recipient_start == a.recipient_start).all()
+    assert not (WindowSampler(table, seed=4).batch(5, pairs).recipient_start == a.recipient_start).all()
+
+
+def test_evaluation_starts_depend_on_seed_and_episode_alone():
+    table = systems([500], length=140)
+    sampler = WindowSampler(table)
+    everything = sampler.starts(np.arange(500))
+    assert (sampler.starts(np.array([7, 3])) == everything[[7, 3]]).all()
+    moved = table.select(np.arange(499, -1, -1))
+    assert (WindowSampler(moved).starts(np.arange(500)) == everything[::-1]).all()
+    assert (sampler.starts(np.arange(500), seed=1) != everything).mean() > 0.9
+    assert everything.min() >= 0
+    assert everything.max() <= 100
+    # 5,000 starts over 101 cells of about 50: consecutive ids and seeds are uniform and uncorrelated.
+    many = np.stack([sampler.starts(np.arange(500), seed=s) for s in range(10)])
+    assert stats.chisquare(np.bincount(many.ravel(), minlength=101)).pvalue > 1e-3
+    assert abs(np.corrcoef(many[:, 1:].ravel(), many[:, :-1].ravel())[0, 1]) < 0.06
+    assert abs(np.corrcoef(many[1:].ravel(), many[:-1].ravel())[0, 1]) < 0.06
+
+
+def test_grid_spans_the_legal_starts():
+    sampler = WindowSampler([64, 40], 24, 16)
+    assert sampler.grid([0, 1], 3).tolist() == [[0, 12, 24], [0, 0, 0]]
+    assert sampler.grid([0]).tolist() == [[12]]
+    assert sampler.last_start([0, 1]).tolist() == [24, 0]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: WindowSampler([64, 39, 12], 24, 16),
+            ValueError,
+            r"history 24 \+ horizon 16 needs episodes of at least 40 .* 2 of 3 .* episode 1 has 39",
+        ),
+        (
+            lambda: WindowSampler([64, 63]).batch(0, self_pairs([0]), SAME_ROLLOUT),
+            ValueError,
+            r"two histories of 24 \+ horizon 16 \(relation 'same rollout'\) needs .* 64 .* episode 1 has 63",
+        ),
+        (
+            lambda: WindowSampler([64, 64]).batch(0, PairBatch(*np.array([[0], [1], [1]])), SAME_ROLLOUT),
+            ValueError,
+            "pairs an episode with itself",
+        ),
+        (lambda: WindowSampler([64], 0), ValueError, "history must be at least 1, got 0"),
+        (lambda: WindowSampler([64], 24, -1), ValueError, "horizon must be at least 0, got -1"),
+        (lambda: WindowSampler([64], HALF), TypeError, r"history must be an integer, got 24\.5"),
+        (lambda: WindowSampler([64.0]), ValueError, "lengths must be 1-D integers"),
+        (lambda: WindowSampler([]), ValueError, "lengths must be 1-D integers"),
+        (lambda: WindowSampler([64]).starts([1]), ValueError, r"rows must lie in \[0, 1\), got 1..1"),
+        (lambda: WindowSampler([64]).starts([-1]), ValueError, "rows must lie in"),
+        (lambda: WindowSampler([64]).grid([0.5]), ValueError, "rows must be 1-D integers"),
+    ],
+)
+def test_bad_windows(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
