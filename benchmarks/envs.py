@@ -3,8 +3,8 @@
     python benchmarks/envs.py                 # a table
     python benchmarks/envs.py --json out.json # and the numbers
 
-Each row is the median over `--repeats` timings of `--seconds` each, after a warm-up; the rows take turns within
-a repeat, so that a busy machine slows all of them alike. Actions are drawn beforehand; resets, autoresets and
+Each row is the median over `--repeats` timings of `--seconds` each, after a warm-up; rows take turns within a
+repeat, so that a busy machine slows all of them alike. Actions are drawn beforehand; resets, autoresets and
 everything `step` returns are included. A frame is one pixel observation (two grayscale channels).
 """
 
@@ -132,7 +132,8 @@ def table(result: dict[str, Any]) -> str:
     machine = result["machine"]
     lines = [
         f"{machine['processor']}, {machine['cores']} cores; Python {machine['python']}, "
-        f"NumPy {machine['numpy']}, Gymnasium {machine['gymnasium']}; median of {result['repeats']} × {result['seconds']} s",
+        f"NumPy {machine['numpy']}, Gymnasium {machine['gymnasium']}; "
+        f"median of {result['repeats']} × {result['seconds']} s",
         "",
         f"{'environment':<40} {'N':>5} {'steps/s':>13} {'spread':>9}  beside",
     ]

@@ -80,7 +80,7 @@ class PersistentProperty:
         """Map uniforms in [0, 1) to the range, on the property's scale (linear or logarithmic)."""
         u = np.asarray(u, np.float64)
         if self.scale == "log":
-            return self.low * (self.high / self.low) ** u
+            return np.minimum(self.low * (self.high / self.low) ** u, self.high)
         return self.low + (self.high - self.low) * u
 
 

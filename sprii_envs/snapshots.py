@@ -56,9 +56,11 @@ def set_state(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], saved: Mapping[
     expected = [set(_WRAPPER_STATE.get(type(layer).__name__, ())) for layer in layers]
     if [set(w) for w in wrappers] != expected:
         raise ValueError(f"the saved episode has {len(wrappers)} layers that do not match those of {env}")
-    if not layers[-1].unwrapped.running:
-        env.reset()  # wrappers that insist on a reset before the first step get one
-    layers[-1].unwrapped.set_state(saved["episode"])
+    inner, fresh = layers[-1].unwrapped, not layers[-1].unwrapped.running
+    inner.set_state(saved["episode"])
+    if fresh:  # wrappers insist on a reset before the first step, and it must not be the one to find a fault
+        env.reset()
+        inner.set_state(saved["episode"])
     for layer, values in zip(layers, wrappers, strict=True):
         for name, value in values.items():
             setattr(layer, name, value)

@@ -76,6 +76,18 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         return self._slots.system(slot)
 
     @property
+    def system_ids(self) -> list[str]:
+        """The id of the system running in each slot."""
+        self._needs_reset()
+        return self._slots.ids.tolist()
+
+    @property
+    def values(self) -> Array:
+        """A copy of the property values running in each slot, (N, F) float64."""
+        self._needs_reset()
+        return self._slots.values.copy()
+
+    @property
     def state(self) -> Array:
         """A copy of the present physical states, (N, S) float64."""
         self._needs_reset()
@@ -103,8 +115,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         state = None if given is None else self.world.check_state(given, self.num_envs)[rows]
         query = query_code(opts.get("query"), self.world)
         keys = self._keys(seed)
-        first = seed if isinstance(seed, int) else None
-        super().reset(seed=first)
+        super().reset(seed=int(seed) if isinstance(seed, int | np.integer) else None)
         if keys is not None:
             chosen = np.zeros(self.num_envs, np.bool_)
             chosen[rows] = True
@@ -297,7 +308,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         if seed is None:
             return None
         n = self.num_envs
-        seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
+        seeds = [int(seed) + i for i in range(n)] if isinstance(seed, int | np.integer) else list(seed)
         if len(seeds) != n:
             raise ValueError(f"seed must be an int or one int (or None) per slot: {n}, got {len(seeds)}")
         keys = np.zeros(n, np.uint64)
@@ -306,7 +317,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
             keys[:] = self.np_random.integers(2**64, size=n, dtype=np.uint64)
         for i, s in enumerate(seeds):
             if s is not None:
-                keys[i] = seeding.np_random(s)[0].integers(2**64, size=1, dtype=np.uint64)[0]
+                keys[i] = seeding.np_random(int(s))[0].integers(2**64, size=1, dtype=np.uint64)[0]
         return keys, given | (not self.running)
 
     def _reset_info(self, rows: Rows) -> dict[str, Any]:

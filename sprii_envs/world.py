@@ -4,10 +4,11 @@ Every function has a leading batch axis of N systems and never loops over it. Th
 vector environment, the bank builder and the counterfactuals all call these functions and nothing else.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,18 +37,20 @@ class World(ABC):
     not.
     """
 
-    name: str
-    properties: PersistentProperties
-    state_names: tuple[str, ...]
-    state_limit: float = 1e6
+    name: ClassVar[str]
+    properties: ClassVar[PersistentProperties]
+    state_names: ClassVar[tuple[str, ...]]
+    state_limit: ClassVar[float] = 1e6
     """Legal initial states have finite components within ±`state_limit`."""
-    action_size: int
-    start_draws: int
+    action_size: ClassVar[int]
+    start_draws: ClassVar[int]
     """Uniforms one initial state consumes."""
-    queries: tuple[str, ...] = ()
+    queries: ClassVar[tuple[str, ...]] = ()
     """Names accepted by `options["query"]`: kinds of initial condition."""
+    max_episode_steps: ClassVar[int]
+    """Transitions of a registered episode: one fewer than the states in it."""
     dt: float
-    max_episode_steps: int
+    """Control step, seconds."""
 
     @abstractmethod
     def prepare(self, values: Array) -> Any:
@@ -146,6 +149,25 @@ class World(ABC):
                 f"action component {column} of slot {row} is nan: it must be a number in [-1, 1]"
             )
         return force
+
+
+def check_constants(
+    world: World,
+    names: Sequence[str],
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> None:
+    """Refuse physical constants that are not finite numbers > `above`, ≥ `least` and ≤ `most`."""
+    legal = [f"> {above:g}"] if math.isfinite(above) else []
+    legal += [f"≥ {least:g}"] if math.isfinite(least) else []
+    legal += [f"≤ {most:g}"] if math.isfinite(most) else []
+    for name in names:
+        value = getattr(world, name)
+        number = value if isinstance(value, int | float | np.number) else math.nan
+        if not (math.isfinite(number) and number > above and least <= number <= most):
+            raise ValueError(f"{name} = {value!r}: it must be a finite number {' and '.join(legal)}".rstrip())
 
 
 @dataclass(frozen=True)

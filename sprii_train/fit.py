@@ -173,7 +173,7 @@ def fit(
         return learner.eval()
     _truncate(root / "metrics.jsonl", start)
     writer = _writer(root, start) if tensorboard else None
-    seconds = time.perf_counter()
+    seconds, logged = time.perf_counter(), start
     with _stop_requests() as stop, torch.random.fork_rng(), open(root / "metrics.jsonl", "a") as metrics:
         try:
             for step in range(start, config.steps):
@@ -182,8 +182,8 @@ def fit(
                 done = step + 1
                 if done % config.log_every == 0 or done == config.steps:
                     now = time.perf_counter()
-                    rate = config.log_every / max(now - seconds, 1e-9)
-                    seconds = now
+                    rate = (done - logged) / max(now - seconds, 1e-9)
+                    seconds, logged = now, done
                     metrics.write(json.dumps({"step": done, **values, "steps_per_second": rate}) + "\n")
                     metrics.flush()
                     if writer is not None:
@@ -203,6 +203,16 @@ def fit(
             if writer is not None:
                 writer.close()
     return learner.eval()
+
+
+def training_seconds(directory: str | Path) -> float:
+    """Seconds that a run has trained, over all its resumptions."""
+    lines = (Path(directory) / "metrics.jsonl").read_text().splitlines()
+    steps, seconds = 0, 0.0
+    for entry in map(json.loads, lines):
+        seconds += (entry["step"] - steps) / entry["steps_per_second"]
+        steps = entry["step"]
+    return round(seconds, 1)
 
 
 def _claim(root: Path, run: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """D-Clean: a point mass with drag, driven by a planar force, integrated exactly (`app:dclean-profile`)."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ from sprii_envs.physics import inertial
 from sprii_envs.properties import PersistentProperties, PersistentProperty
 from sprii_envs.slots import Source
 from sprii_envs.vector import SpriiVectorEnv
-from sprii_envs.world import Array, Extras, World
+from sprii_envs.world import Array, Extras, World, check_constants
 
 PROPERTIES = PersistentProperties(
     [
@@ -45,32 +44,24 @@ class DClean(World):
     disc_radius: float = 0.15
     disc_grey: int = 224
 
-    name: ClassVar[str] = "D-Clean"  # type: ignore[misc]
-    properties: ClassVar[PersistentProperties] = PROPERTIES  # type: ignore[misc]
-    state_names: ClassVar[tuple[str, ...]] = ("x", "y", "vx", "vy")  # type: ignore[misc]
-    action_size: ClassVar[int] = 2  # type: ignore[misc]
-    start_draws: ClassVar[int] = 4  # type: ignore[misc]
-    max_episode_steps: ClassVar[int] = 63  # type: ignore[misc]
+    name: ClassVar[str] = "D-Clean"
+    properties: ClassVar[PersistentProperties] = PROPERTIES
+    state_names: ClassVar[tuple[str, ...]] = ("x", "y", "vx", "vy")
+    action_size: ClassVar[int] = 2
+    start_draws: ClassVar[int] = 4
+    max_episode_steps: ClassVar[int] = 63
 
     def __post_init__(self) -> None:
         """Refuse constants that are not physical."""
-        for name in ("dt", "mass", "force_limit", "view_width", "disc_radius"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0.0):
-                raise ValueError(f"{name} = {value!r}: it must be a finite number > 0")
-        for name in ("start_extent", "start_speed"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0.0):
-                raise ValueError(f"{name} = {value!r}: it must be a finite number ≥ 0")
-        if not 1 <= self.disc_grey <= 255:
-            raise ValueError(f"disc_grey = {self.disc_grey!r}: it must be in [1, 255]")
+        check_constants(self, ("dt", "mass", "force_limit", "view_width", "disc_radius"), above=0.0)
+        check_constants(self, ("start_extent", "start_speed"), least=0.0)
+        check_constants(self, ("disc_grey",), least=1.0, most=255.0)
 
     def prepare(self, values: Array) -> inertial.Coefficients:
         """Exact step coefficients for drag values (N, 1)."""
         drag = np.ascontiguousarray(values[:, 0])
         each = inertial.coefficients(drag, np.full_like(drag, self.mass), self.dt)
-        # One column for x and one for y: equal shapes spare NumPy the broadcast, half the cost of a small
-        # step.
+        # One column for x, one for y: equal shapes spare NumPy the broadcast, half the cost of a small step.
         return inertial.Coefficients(*(np.asfortranarray(np.repeat(c, 2, axis=1)) for c in each))
 
     def initial(self, u: Array, values: Array, query: str | None) -> Array:
@@ -156,9 +147,9 @@ class DCleanEnv(SpriiEnv):
 
     ## Arguments
 
-    `obs_type`, `render_mode` ("rgb_array", "human"), `system` (pins one: `{"drag": 2.0}`, a `System`, an id of
-    `systems`), `systems` (a `SystemSet` or `SystemDistribution` to draw from), `image_size` (int or (height,
-    width)), and the physical constants, which are the fields of `DClean`.
+    `obs_type`, `render_mode` ("rgb_array", "human"), `system` (pins one: `{"drag": 2.0}`, a `System`, an id
+    of `systems`), `systems` (a `SystemSet` or `SystemDistribution` to draw from), `image_size` (int or
+    (height, width)), and the physical constants, which are the fields of `DClean`.
 
     ## Reset options
 

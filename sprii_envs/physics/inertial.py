@@ -44,6 +44,10 @@ def step(state: Array, force: Array, c: Coefficients) -> Array:
     """Advance states (N, 4) = (x, y, vx, vy) by one step under constant forces (N, 2) in newtons."""
     position, velocity = state[:, :2], state[:, 2:]
     after = np.empty_like(state)
-    after[:, :2] = position + c.travel * velocity + c.shift * force
-    after[:, 2:] = c.decay * velocity + c.kick * force
+    new_position, new_velocity = after[:, :2], after[:, 2:]
+    np.multiply(c.travel, velocity, out=new_position)
+    new_position += position
+    new_position += c.shift * force
+    np.multiply(c.decay, velocity, out=new_velocity)
+    new_velocity += c.kick * force
     return after

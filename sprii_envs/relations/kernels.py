@@ -152,9 +152,9 @@ def derangement(rng: np.random.Generator, labels: Rows) -> Rows:
     """A permutation p (n,) with labels[p[i]] ≠ labels[i] for all i; ValueError if one label fills over half.
 
     Exactly uniform over all such permutations, by rejection: e tries on average when all labels differ,
-    about exp(Σ m²/n) for multiplicities m. Where that would take more than 20,000 tries, the permutation is the
-    state of a symmetric chain of swaps and rotations after 64 sweeps from a legal start: legal in every batch,
-    uniform in the limit.
+    about exp(Σ m²/n) for multiplicities m. Where that would take more than 20,000 tries, the permutation is
+    the state of a symmetric chain of swaps and rotations after 64 sweeps from a legal start: legal in every
+    batch, uniform in the limit.
     """
     n = len(labels)
     for _ in range(8):  # before anything is counted: nearly always enough for distinct labels

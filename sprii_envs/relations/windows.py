@@ -124,6 +124,6 @@ class WindowSampler:
 
 def _ordered_pairs(u: Rows) -> tuple[Rows, Rows]:
     """The u-th pair (a, b) with 0 ≤ a ≤ b in the order (0,0), (0,1), (1,1), (0,2) …"""
+    # Exact below 47 million observations: 8u + 1 fits a double, and its root is 2b + 1 or clear of it.
     b = ((np.sqrt(8.0 * u + 1.0) - 1.0) / 2.0).astype(np.int64)
-    b -= b * (b + 1) // 2 > u  # the square root may round up
     return u - b * (b + 1) // 2, b

@@ -1,7 +1,6 @@
 """Table `tab:dclean-full`: the D-Clean arms, trained and measured on held-out systems."""
 
 import os
-import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from sprii_train.analysis.formation import between_within, centroids, ridge_prob
 from sprii_train.checkpoints import save
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.experiments.grid import Report
-from sprii_train.fit import TrainConfig, fit, resolve_precision
+from sprii_train.fit import TrainConfig, fit, resolve_precision, training_seconds
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.recipes import RECIPES, recipe
 
@@ -105,7 +104,6 @@ class DCleanCell:
         )
         torch.manual_seed(self.train.seed)
         learner = JEPA(config)
-        started = time.perf_counter()
         fit(
             learner,
             data,
@@ -115,10 +113,9 @@ class DCleanCell:
             identity={"arm": self.arm, "learner": asdict(config), "bank": self.fingerprint},
             progress=report,
         )
-        seconds = time.perf_counter() - started
         save(learner, folder / "model")
         row = {"arm": self.arm, "label": arm.label, "seed": self.train.seed, "steps": self.train.steps}
-        return row | measure(learner, reader, self.population) | {"seconds_last_session": round(seconds, 1)}
+        return row | measure(learner, reader, self.population) | {"train_seconds": training_seconds(folder)}
 
 
 def measure(learner: JEPA, reader: WindowReader, population: str) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Results beside the paper's: tables, figures, verdicts, HTML."""

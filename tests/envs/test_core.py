@@ -227,6 +227,7 @@ def test_bad_options_are_refused_by_name_and_change_nothing(options, pieces, vec
     assert pickle.dumps(env.unwrapped.get_state()) == before
 
 
+@pytest.mark.filterwarnings("ignore:.*render_mode='rgb'")
 def test_bad_arguments_are_refused():
     for kwargs, match in (
         ({"obs_type": "pixel"}, "did you mean 'pixels'"),
@@ -519,3 +520,18 @@ def test_distributions_can_be_given_instead_of_sets():
     assert env.unwrapped.distribution == levels
     assert env.unwrapped.systems is None
     assert sprii_envs.SystemSet is SystemSet
+
+
+def test_vector_environments_tell_what_runs_in_their_slots():
+    env = gym.make_vec(ID, num_envs=3, systems=SET)
+    _, info = env.reset(seed=np.int64(0), options={"system": ["d", "d", "b"]})
+    assert env.unwrapped.system_ids == info["system_id"].tolist() == ["d", "d", "b"]
+    assert np.array_equal(env.unwrapped.values, info["persistent"])
+    assert env.unwrapped.elapsed_steps.tolist() == [0, 0, 0]
+
+
+def test_specs_with_a_pinned_system_stay_serialisable():
+    env = gym.make(ID, system={"drag": 2.0}, obs_type="pixels")
+    again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
+    assert data_equivalence(env.reset(seed=0), again.reset(seed=0), exact=True)
+    assert pickle.loads(pickle.dumps(env.spec)) == env.spec

@@ -1,0 +1,198 @@
+"""The `sprii` command. Every subcommand is a dataclass; heavy imports wait until one is chosen."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+try:
+    import tyro
+    from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
+except ModuleNotFoundError:
+    sys.exit("sprii: the command line needs the training extra: pip install 'sprii[train]'")
+
+PresetName = Literal["smoke", "quick", "paper"]
+
+
+def main() -> None:
+    """Entry point: parse, run, and turn a known failure into one line on stderr and exit status 2."""
+    command = tyro.cli(
+        OmitSubcommandPrefixes[
+            Annotated[Quickstart, subcommand("quickstart")]
+            | Annotated[Reproduce, subcommand("reproduce")]
+            | Annotated[BankCommand, subcommand("bank")]
+        ],
+        prog="sprii",
+        description="Environments with persistent properties, relation samplers, Align and Cross.",
+    )
+    from sprii_train.fit import Interrupted
+
+    try:
+        command.run()
+    except KeyboardInterrupt:
+        sys.exit("sprii: stopped; the same command resumes")
+    except Interrupted as stop:
+        sys.exit(f"sprii: {stop}")
+    except (ValueError, OSError, FloatingPointError) as error:
+        print(f"sprii: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+@dataclass
+class Quickstart:
+    """Build the D-Clean bank, train the arms that tell the story at a small budget, and report (about 10 minutes)."""
+
+    preset: PresetName = "quick"
+    """quick: a narrower model, the paper's orderings in minutes; smoke: a check that everything runs."""
+    seeds: str | None = None
+    """A count (3) or a list (0,4,7) of sources; by default the preset's."""
+    out: Path = Path("runs/quickstart")
+    """Folder of the bank, the runs and the report."""
+    workers: int | None = None
+    """Training processes; by default one a core."""
+
+    def run(self) -> None:
+        """Train and report."""
+        _dclean(self.preset, self.seeds, None, self.out, self.workers, "test", "quickstart")
+
+
+@dataclass
+class Reproduce:
+    """Reproduce a table of the paper. A stopped run resumes when the command is repeated."""
+
+    experiment: Positional[Literal["dclean"]]
+    """dclean: Table tab:dclean-full."""
+    preset: PresetName = "quick"
+    """paper: the paper's model and 20,000 steps, hours to days on a CPU."""
+    seeds: str | None = None
+    """A count (3) or a list (0,4,7) of sources; by default the preset's."""
+    arms: str | None = None
+    """Comma-separated arms; by default the preset's."""
+    population: Literal["test", "validation"] = "test"
+    """The systems reported on. Choose settings on validation only."""
+    out: Path | None = None
+    """Folder of the bank, the runs and the report; by default runs/dclean-<preset>."""
+    workers: int | None = None
+    """Training processes; by default one a core."""
+
+    def run(self) -> None:
+        """Train and report."""
+        out = self.out or Path(f"runs/{self.experiment}-{self.preset}")
+        _dclean(self.preset, self.seeds, self.arms, out, self.workers, self.population, "reproduce dclean")
+
+
+@dataclass
+class Build:
+    """Build a bank, or resume a build that was stopped."""
+
+    protocol: Positional[Literal["d-clean"]]
+    path: Positional[Path]
+    workers: int = 1
+    """Processes."""
+    overwrite: bool = False
+    """Replace a bank of another protocol at this path."""
+
+    def run(self) -> None:
+        """Build with a progress bar."""
+        from rich.progress import Progress
+
+        from sprii_envs.banks import D_CLEAN, build
+
+        with Progress(transient=True) as progress:
+            bar = progress.add_task("episodes", total=D_CLEAN.episodes)
+            bank = build(
+                {"d-clean": D_CLEAN}[self.protocol],
+                self.path,
+                workers=self.workers,
+                overwrite=self.overwrite,
+                progress=lambda done, total: progress.update(bar, completed=done, total=total),
+            )
+        print(bank.describe())
+
+
+@dataclass
+class Info:
+    """Say what a bank holds."""
+
+    path: Positional[Path]
+
+    def run(self) -> None:
+        """Print the description."""
+        from sprii_envs.banks import Bank
+
+        print(Bank.open(self.path).describe())
+
+
+@dataclass
+class Verify:
+    """Compare every file of a bank with its checksum."""
+
+    path: Positional[Path]
+
+    def run(self) -> None:
+        """Verify, or fail with the first file that differs."""
+        from sprii_envs.banks import Bank
+
+        bank = Bank.open(self.path, verify="checksums")
+        print(f"{self.path}: every checksum holds (fingerprint {bank.fingerprint[:16]})")
+
+
+@dataclass
+class BankCommand:
+    """Build, describe or verify a bank of episodes."""
+
+    command: Build | Info | Verify
+
+    def run(self) -> None:
+        """Run the chosen one."""
+        self.command.run()
+
+
+def _dclean(
+    preset_name: str,
+    seeds: str | None,
+    arms: str | None,
+    out: Path,
+    workers: int | None,
+    population: str,
+    command: str,
+) -> None:
+    import os
+    import time
+    from dataclasses import replace
+
+    from sprii_train.experiments.dclean import PRESETS, cells, open_bank
+    from sprii_train.experiments.grid import run_grid, threads_per_cell
+    from sprii_train.experiments.seeds import parse_seeds
+    from sprii_train.recipes import recipe
+    from sprii_train.reports.dclean import print_summary, write_report
+
+    preset = PRESETS[preset_name]
+    written = [f"sprii {command}", f"--preset {preset_name}"]
+    if seeds is not None:
+        preset = replace(preset, seeds=parse_seeds(seeds))
+        written.append(f"--seeds {seeds}")
+    if arms is not None:
+        named = tuple(recipe(name.strip()).name for name in arms.split(","))
+        if repeated := sorted({a for a in named if named.count(a) > 1}):
+            raise ValueError(f"--arms names {repeated[0]!r} twice")
+        preset = replace(preset, arms=named)
+        written.append(f"--arms {arms}")
+    if population != "test":
+        written.append(f"--population {population}")
+    if workers is not None and workers < 1:
+        raise ValueError(f"--workers is {workers}; legal: an integer >= 1")
+    started = time.perf_counter()
+    print(f"D-Clean, preset {preset.name}: {preset.note}", file=sys.stderr)
+    bank = open_bank(preset, out)
+    planned = cells(preset, bank, population=population)
+    rows = run_grid(planned, out / "cells", workers=workers)
+    minutes = (time.perf_counter() - started) / 60
+    threads = threads_per_cell(len(planned), workers or os.cpu_count() or 1)
+    facts = {
+        "This call": f"{minutes:.1f} minutes on {os.cpu_count()} cores, {threads} thread(s) a training process",
+        "Training time": f"{sum(r['train_seconds'] for r in rows) / 60:.1f} process-minutes for all cells",
+    }
+    summary = write_report(rows, planned, preset, bank, out, " ".join(written), facts)
+    print_summary(summary)
+    print(f"\nreport: {out / 'report.html'}\nrows:   {out / 'results.json'}")

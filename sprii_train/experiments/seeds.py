@@ -1,0 +1,23 @@
+"""Which sources to train, as written on the command line."""
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """`"3"` is sources 0, 1, 2; `"0,4,7"` is those; `"5,"` is source 5 alone.
+
+    Raises:
+        ValueError: for anything else, a negative seed or one named twice.
+    """
+    legal = "legal: a count such as 3, or distinct seeds >= 0 such as 0,4,7 (a single one: 5,)"
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise ValueError(f"--seeds {text!r} is not a list of integers; {legal}") from None
+    if "," not in text:
+        if len(numbers) != 1 or numbers[0] < 1:
+            raise ValueError(f"--seeds {text!r} trains nothing; {legal}")
+        return tuple(range(numbers[0]))
+    if not numbers or min(numbers) < 0 or max(numbers) >= 2**31:
+        raise ValueError(f"--seeds {text!r} has no seed, or one outside 0 … 2³¹−1; {legal}")
+    if repeated := sorted({n for n in numbers if numbers.count(n) > 1}):
+        raise ValueError(f"--seeds {text!r} names seed {repeated[0]} twice: it would count as two sources; {legal}")
+    return tuple(numbers)

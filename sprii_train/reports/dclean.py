@@ -1,0 +1,218 @@
+"""The D-Clean report: terminal table, `results.json`, figures and one self-contained HTML page."""
+
+import base64
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from sklearn.decomposition import PCA
+
+from sprii_envs.banks import Bank
+from sprii_train.analysis.donors import encode_split
+from sprii_train.analysis.formation import standardise
+from sprii_train.analysis.statistics import Spread, over_sources
+from sprii_train.checkpoints import load, write_json
+from sprii_train.data import WindowReader
+from sprii_train.experiments.dclean import EVALUATION_SEED, DCleanCell, Preset
+from sprii_train.experiments.grid import folder_of
+from sprii_train.fit import resolve_precision
+from sprii_train.learners.jepa import JEPA
+from sprii_train.recipes import RECIPES
+from sprii_train.reports import figures
+from sprii_train.reports.claims import D_CLEAN_CLAIMS, Verdict, judge
+from sprii_train.reports.paper import paper_table
+
+COLUMNS = {
+    "drag_r2": "Drag R² ↑",
+    "between_within": "Between/within ↑",
+    "self_h16": "Self h16 ↓",
+    "correct_h16": "Correct ↓",
+    "gap": "Gap ↑",
+    "target_variance": "Target variance",
+}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything the report says, before it is laid out."""
+
+    labels: dict[str, str]
+    measured: dict[str, dict[str, Spread]]
+    paper: dict[str, dict[str, Spread]]
+    verdicts: list[Verdict]
+
+
+def summarise(rows: Sequence[dict[str, Any]]) -> Summary:
+    """Aggregate rows over sources and judge the paper's statements."""
+    arms = [arm for arm in RECIPES if any(row["arm"] == arm for row in rows)]
+    measured = {
+        arm: {
+            column: over_sources([row[column] for row in rows if row["arm"] == arm])
+            for column in COLUMNS
+            if all(row.get(column) is not None for row in rows if row["arm"] == arm)
+        }
+        for arm in arms
+    }
+    labels = {arm: RECIPES[arm].label for arm in arms}
+    return Summary(labels, measured, paper_table("tab:dclean-full"), judge(D_CLEAN_CLAIMS, rows))
+
+
+def cell_text(spread: Spread | None) -> str:
+    """`0.9935 ± 0.0007`, without SD for one source, `n.a.` for none."""
+    if spread is None:
+        return "n.a."
+    digits = 2 if abs(spread.mean) >= 10 else 4 if abs(spread.mean) >= 0.01 else 5
+    return f"{spread.mean:.{digits}f}" + (f" ± {spread.sd:.{digits}f}" if spread.sd == spread.sd else "")
+
+
+def write_report(
+    rows: Sequence[dict[str, Any]],
+    cells: Sequence[DCleanCell],
+    preset: Preset,
+    bank: Bank,
+    root: Path,
+    command: str,
+    facts: dict[str, str],
+) -> Summary:
+    """Write `results.json`, `report.html` and PNGs under `root`.
+
+    Args:
+        rows: one for each cell, in the same order.
+        cells: what was run; their folders under `root/cells` hold models and metrics.
+        command: the command that repeats the run.
+        facts: further lines for the end of the report (time, machine).
+    """
+    summary = summarise(rows)
+    population = cells[0].population
+    sources = len({row["seed"] for row in rows})
+    budget = (
+        f"{preset.train.steps:,} steps, {sources} source{'s' if sources > 1 else ''}, "
+        f"{preset.protocol.systems[population]} {population} systems"
+    )
+    pictures = {
+        "summary": figures.summary(summary.labels, summary.measured, summary.paper, budget),
+        "atlas": figures.atlas(_atlas_panels(cells, bank, root)),
+        "curves": figures.curves(_curves(cells, root)),
+    }
+    images = {name: figures.png(figure) for name, figure in pictures.items()}
+    everything = facts | {
+        "Population": f"{bank.protocol.systems[population]} {population} systems, {bank.protocol.rollouts} episodes each",
+        "Bank": f"{bank.protocol.name} v{bank.protocol.version}, fingerprint {bank.fingerprint[:16]}",
+        "Learner": ", ".join(f"{k} {v}" for k, v in asdict(preset.learner).items()),
+        "Training": ", ".join(f"{k} {v}" for k, v in asdict(preset.train).items() if k != "seed")
+        + f" ({resolve_precision(preset.train)})",
+        "Choices": "native loss on all windows; Cross in both directions; Align–Random pairs the same recipients with "
+        "another system's episode; SIGReg over the windows of each time step",
+        "Versions": ", ".join(f"{p} {version(p)}" for p in ("sprii", "torch", "numpy", "gymnasium", "scikit-learn"))
+        + f", Python {platform.python_version()}",
+    }
+    page = (
+        Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+        .from_string(files("sprii_train.reports").joinpath("report.html").read_text())
+        .render(
+            title=f"D-Clean, preset {preset.name}",
+            lead=f"{budget}. {preset.note[:1].upper() + preset.note[1:]}.",
+            columns=list(COLUMNS.values()),
+            table=[
+                {
+                    "label": summary.labels[arm],
+                    "ours": [cell_text(summary.measured[arm].get(c)) for c in COLUMNS],
+                    "paper": [cell_text(summary.paper.get(arm, {}).get(c)) for c in COLUMNS],
+                }
+                for arm in summary.measured
+            ],
+            table_note="Mean ± sample SD over sources (none for one source). Errors are mean squared errors in each "
+            "arm's own embedding, so compare them beside the target's variance. Correct uses another episode of the "
+            "same system as donor, Gap is shuffled-donor minus correct-donor error. The paper does not print "
+            "between/within or the target's variance for this table.",
+            verdicts=summary.verdicts,
+            figures=[
+                (title, caption, base64.b64encode(images[name]).decode())
+                for name, title, caption in (
+                    ("summary", "Measures", "Bars are measured here, diamonds are the paper's."),
+                    ("atlas", "What the contexts look like", "Episodes of one system share a colour. Source "
+                     f"{cells[0].train.seed}; axes are the first two principal components, not comparable between arms."),
+                    ("curves", "Training", "Every source is a line."),
+                )
+            ],
+            method="The same command repeats this run: finished cells are kept, a stopped cell resumes.",
+            command=command,
+            facts=list(everything.items()),
+        )
+    )
+    root.mkdir(parents=True, exist_ok=True)
+    for name, image in images.items():
+        (root / f"{name}.png").write_bytes(image)
+    (root / "report.html").write_text(page)
+    write_json(
+        root / "results.json",
+        {
+            "experiment": "dclean",
+            "table": "tab:dclean-full",
+            "preset": preset.name,
+            "population": population,
+            "command": command,
+            "bank": bank.fingerprint,
+            "learner": asdict(preset.learner),
+            "train": asdict(preset.train) | {"precision": resolve_precision(preset.train), "seed": None},
+            "facts": everything,
+            "rows": list(rows),
+            "summary": {
+                arm: {c: {"mean": s.mean, "sd": s.sd if s.sd == s.sd else None, "n": s.n} for c, s in columns.items()}
+                for arm, columns in summary.measured.items()
+            },
+            "verdicts": [v.as_dict() for v in summary.verdicts],
+        },
+    )
+    return summary
+
+
+def print_summary(summary: Summary) -> None:
+    """The table beside the paper's and the verdicts, on the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if Console().is_terminal else 120)
+    table = Table(title="ours, and below it the paper (20,000 steps)", title_justify="left")
+    table.add_column("arm")
+    for title in COLUMNS.values():
+        table.add_column(title, justify="right")
+    for arm, columns in summary.measured.items():
+        table.add_row(summary.labels[arm], *(cell_text(columns.get(c)) for c in COLUMNS))
+        table.add_row("", *(cell_text(summary.paper.get(arm, {}).get(c)) for c in COLUMNS), style="dim", end_section=True)
+    console.print(table)
+    for verdict in summary.verdicts:
+        colour = "red" if verdict.status == "did not hold" else "green" if verdict.status.startswith("held") else "yellow"
+        console.print(f"[{colour}]{verdict.status:>12}[/]  {verdict.text}\n              [dim]{verdict.evidence}[/]")
+
+
+def _atlas_panels(cells: Sequence[DCleanCell], bank: Bank, root: Path) -> list:
+    panels = []
+    for cell in cells:
+        if cell.train.seed != cells[0].train.seed:
+            continue
+        learner = load(folder_of(cell, root / "cells") / "model")
+        assert isinstance(learner, JEPA)
+        reader = WindowReader(bank, learner.config.history, learner.config.horizons, properties=("drag",))
+        train, held_out = (encode_split(learner, reader, s, seed=EVALUATION_SEED) for s in ("train", cell.population))
+        codes, others = standardise(train.codes.z_p.double().numpy(), held_out.codes.z_p.double().numpy())
+        pca = PCA(min(2, codes.shape[1]), svd_solver="full").fit(codes)
+        xy = pca.transform(others)
+        if xy.shape[1] == 1:
+            xy = xy.repeat(2, axis=1)
+        panels.append((RECIPES[cell.arm].label, xy, held_out.table["drag"], pca.explained_variance_ratio_))
+    return panels
+
+
+def _curves(cells: Sequence[DCleanCell], root: Path) -> list:
+    runs = []
+    for cell in cells:
+        lines = (folder_of(cell, root / "cells") / "metrics.jsonl").read_text().splitlines()
+        runs.append((cell.arm, RECIPES[cell.arm].label, [json.loads(line) for line in lines]))
+    return runs

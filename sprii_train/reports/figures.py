@@ -1,0 +1,145 @@
+"""Figures of the D-Clean report, drawn without a display."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from sprii_train.analysis.statistics import Spread
+
+COLOURS = {
+    "native": "#7f7f7f",
+    "structure": "#4c72b0",
+    "same-rollout": "#dd8452",
+    "align": "#8172b3",
+    "cross": "#64b5cd",
+    "align-cross": "#2a8c55",
+    "align-random": "#c44e52",
+    "supervised": "#937860",
+}
+
+
+def png(figure: Figure, dpi: int = 120) -> bytes:
+    """Render to PNG bytes."""
+    FigureCanvasAgg(figure)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+def summary(
+    labels: Mapping[str, str],
+    measured: Mapping[str, Mapping[str, Spread]],
+    paper: Mapping[str, Mapping[str, Spread]],
+    budget: str,
+) -> Figure:
+    """Four panels: drag R², between/within, errors by donor, gap. Diamonds are the paper's, bars are ours."""
+    arms = list(measured)
+    figure = Figure(figsize=(13, 8.2), layout="constrained")
+    axes = figure.subplots(2, 2)
+    where = np.arange(len(arms))
+    names = [labels[a].replace(" alignment", "\nalignment").replace(" + ", " +\n") for a in arms]
+    panels = (
+        (axes[0, 0], "drag_r2", "Drag R² of single windows (↑)", "linear"),
+        (axes[0, 1], "between_within", "Between / within distance of contexts (↑)", "log"),
+        (axes[1, 1], "gap", "Gap at h16: shuffled − correct-donor error (↑)", "linear"),
+    )
+    for axis, column, title, scale in panels:
+        for x, arm in zip(where, arms, strict=True):
+            _bar(axis, x, 0.7, measured[arm].get(column), COLOURS[arm])
+            _diamond(axis, x, paper.get(arm, {}).get(column))
+        axis.set_title(title)
+        axis.set_yscale(scale)
+    axis = axes[1, 0]
+    for offset, column, hatch in ((-0.2, "self_h16", ""), (0.2, "correct_h16", "///")):
+        for x, arm in zip(where, arms, strict=True):
+            _bar(axis, x + offset, 0.36, measured[arm].get(column), COLOURS[arm], hatch)
+            _diamond(axis, x + offset, paper.get(arm, {}).get(column))
+    axis.set_title("h16 embedding error (↓): own context, then a same-system donor's (hatched)")
+    axis.set_yscale("log")
+    for axis in axes.flat:
+        axis.set_xticks(where, names, fontsize=9)
+        axis.grid(axis="y", alpha=0.3)
+        axis.margins(y=0.12)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(f"D-Clean: {budget}\nbars: measured, mean ± SD over sources · diamonds: the paper at 20,000 steps")
+    return figure
+
+
+def atlas(panels: Sequence[tuple[str, NDArray, NDArray, NDArray]]) -> Figure:
+    """One scatter an arm: the first two principal components of held-out contexts, coloured by drag.
+
+    Args:
+        panels: (label, coordinates (n, 2), drag (n,), share of variance (2,)).
+    """
+    columns = min(4, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(3.4 * columns + 1.2, 3.5 * rows + 0.6), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    points = None
+    for axis, (label, xy, drag, share) in zip(axes.flat, panels, strict=False):
+        points = axis.scatter(xy[:, 0], xy[:, 1], c=drag, s=5, cmap="viridis", linewidths=0, rasterized=True)
+        axis.set_title(label)
+        axis.set_xlabel(f"PC 1 ({share[0]:.0%})")
+        axis.set_ylabel(f"PC 2 ({share[1]:.0%})" if len(share) > 1 else "")
+        axis.set_xticks([])
+        axis.set_yticks([])
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    if points is not None:
+        figure.colorbar(points, ax=axes, label="drag γ (1/s)", shrink=0.8)
+    figure.suptitle("Persistent contexts of held-out systems: every dot is one episode")
+    return figure
+
+
+def curves(runs: Sequence[tuple[str, str, Sequence[Mapping[str, Any]]]]) -> Figure:
+    """Training curves: self error, Align and gradient norm against steps.
+
+    Args:
+        runs: (arm, label, logged metrics).
+    """
+    figure = Figure(figsize=(13, 3.8), layout="constrained")
+    axes = figure.subplots(1, 3)
+    quantities = (
+        ("self", "self loss (all horizons)", "log"),
+        ("align", "Align", "linear"),
+        ("gradient_norm", "gradient norm before clipping", "log"),
+    )
+    for axis, (key, title, scale) in zip(axes, quantities, strict=True):
+        labelled = set()
+        for arm, label, metrics in runs:
+            points = [(m["step"], m[key]) for m in metrics if key in m]
+            if points:
+                axis.plot(
+                    *zip(*points, strict=True),
+                    color=COLOURS[arm],
+                    alpha=0.8,
+                    linewidth=1,
+                    label=None if label in labelled else label,
+                )
+                labelled.add(label)
+        axis.set_title(title)
+        axis.set_yscale(scale)
+        axis.set_xlabel("step")
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+        if labelled:
+            axis.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _bar(axis: Any, x: float, width: float, spread: Spread | None, colour: str, hatch: str = "") -> None:
+    if spread is not None:
+        error = spread.sd if spread.sd == spread.sd else None
+        axis.bar(x, spread.mean, width, yerr=error, capsize=3, color=colour, hatch=hatch, edgecolor="white", alpha=0.9)
+
+
+def _diamond(axis: Any, x: float, spread: Spread | None) -> None:
+    if spread is not None:
+        axis.errorbar(
+            x, spread.mean, yerr=spread.sd, fmt="D", ms=5, mfc="white", mec="black", ecolor="black", capsize=2, zorder=3
+        )

@@ -1,0 +1,36 @@
+"""One tiny D-Clean bank for all training tests, and one thread, so that sums have one order."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from tiny import PROTOCOL, naive_windows
+
+from sprii_envs.banks import Bank, build
+from sprii_train.protocol import Windows
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
+    return build(PROTOCOL, tmp_path_factory.mktemp("banks") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def windows(bank: Bank) -> Windows:
+    """Sixteen windows: row i and row 8 + i are two episodes of system i, labels included."""
+    system = np.arange(8)
+    return naive_windows(bank, np.concatenate([system * 4, system * 4 + 1]), np.arange(16) % 5)
