@@ -110,16 +110,18 @@ def load(path: str | Path) -> nn.Module:
     """
     folder = Path(path)
     described = read_json(folder / "config.json")
-    if not isinstance(described, dict) or described.get("learner") not in LEARNERS:
+    if not isinstance(described, dict) or str(described.get("learner")) not in LEARNERS:
         raise CheckpointError(f"{folder / 'config.json'} names no known learner; legal: {', '.join(LEARNERS)}")
     cls, config_cls = LEARNERS[described["learner"]]
     known = {field.name for field in fields(config_cls)}
-    if unknown := sorted(set(described.get("config", {})) - known):
+    if not isinstance(described.get("config"), dict):
+        raise CheckpointError(f"{folder / 'config.json'} does not describe a learner: it has no config")
+    if unknown := sorted(described["config"].keys() - known):
         raise CheckpointError(f"{folder / 'config.json'} has unknown fields {unknown}; legal: {sorted(known)}")
     try:
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in described["config"].items()}
         learner = cls(config_cls(**values))
-    except (KeyError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise CheckpointError(f"{folder / 'config.json'} does not describe a learner: {error}") from None
     load_weights(learner, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
     return learner.eval()
@@ -152,12 +154,19 @@ def load_training_state(root: Path, learner: nn.Module, optimizer: torch.optim.O
     if not states:
         return 0
     folder = states[-1]
-    step = read_json(folder / "progress.json")["step"]
-    moments = read_tensors(folder / "optimizer.safetensors")
-    load_weights(learner, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
+    progress = read_json(folder / "progress.json")
+    if not isinstance(progress, dict) or not isinstance(progress.get("step"), int):
+        raise CheckpointError(f"{folder / 'progress.json'} is damaged: it has no step number")
     parameters = dict(learner.named_parameters())
+    moments = {tuple(k.rsplit("|", 1)): v for k, v in read_tensors(folder / "optimizer.safetensors").items()}
+    for (name, key), value in moments.items():
+        if name not in parameters or (key != "step" and value.shape != parameters[name].shape):
+            raise CheckpointError(
+                f"{folder / 'optimizer.safetensors'} is of another architecture: {key} of parameter {name!r} does not fit"
+            )
+    load_weights(learner, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
     optimizer.state.clear()
-    for entry, value in moments.items():
-        name, key = entry.rsplit("|", 1)
-        optimizer.state[parameters[name]][key] = value if key == "step" else value.to(parameters[name].device)
-    return step
+    for (name, key), value in moments.items():
+        # The fused optimiser keeps its step counts on the device too.
+        optimizer.state[parameters[name]][key] = value.to(parameters[name].device)
+    return progress["step"]

@@ -4,6 +4,7 @@ Statistics are taken in float32 whatever the autocast state (float64 inputs stay
 loses three of the digits that variances and characteristic functions need.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -128,6 +129,9 @@ def sigreg(z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.
         return _SigReg.apply(z.reshape(-1, *z.shape[-2:]), directions.to(z.dtype), knots, extent)  # type: ignore[return-value]
 
 
+_BLOCK = 250_000  # elements of a projection block: a handful of such buffers stay near the cache
+
+
 class _SigReg(torch.autograd.Function):
     """One pass over the knots by angle addition; dT/dy is accumulated on the way, so backward is free.
 
@@ -138,24 +142,27 @@ class _SigReg(torch.autograd.Function):
     @staticmethod
     def forward(ctx, z: Tensor, directions: Tensor, knots: int, extent: float) -> Tensor:  # noqa: D102
         leading, n, _ = z.shape
+        slices = directions.shape[1]
         h = extent / (knots - 1)
         t = torch.arange(knots, dtype=z.dtype, device=z.device) * h
         phi = torch.exp(-0.5 * t * t)
         weights = torch.full_like(t, 2 * h)
         weights[0] = weights[-1] = h
         weights = weights * phi
-        grad = torch.empty_like(z) if z.requires_grad else None
+        grad = torch.zeros_like(z) if z.requires_grad else None
         total = z.new_zeros(())
         w, p, knot = (weights / n).tolist(), (phi * n).tolist(), t.tolist()
-        for i in range(leading):
-            angle = (z[i] @ directions).mul_(h)
+        block = max(64, _BLOCK // n // 64 * 64)
+        for i, first in itertools.product(range(leading), range(0, slices, block)):
+            columns = directions[:, first : first + block]
+            angle = (z[i] @ columns).mul_(h)
             c1, s1 = torch.cos(angle), torch.sin(angle)
             twice = c1 * 2
             # Chebyshev: f_{j+1} = 2·cos(h·y)·f_j − f_{j−1} for cos(j·h·y) and sin(j·h·y) alike. Keeping f_j with the
             # signs + + − − + + … turns the subtraction into one fused in-place addition.
             c0, s0 = torch.ones_like(c1), torch.zeros_like(s1)
             slope = torch.zeros_like(c1)
-            per_slice = z.new_zeros(directions.shape[1])
+            per_slice = z.new_zeros(columns.shape[1])
             for j in range(1, knots):  # at t = 0 both characteristic functions are 1
                 sign = 1.0 if j % 4 < 2 else -1.0
                 real, imag = c1.sum(0).sub_(sign * p[j]), s1.sum(0)
@@ -167,13 +174,13 @@ class _SigReg(torch.autograd.Function):
                     c0.addcmul_(twice, c1, value=turn)
                     s0.addcmul_(twice, s1, value=turn)
                     c0, c1, s0, s1 = c1, c0, s1, s0
-            total += per_slice.mean()
+            total += per_slice.sum()
             if grad is not None:
-                torch.mm(slope, directions.T, out=grad[i])
+                grad[i].addmm_(slope, columns.T)
         if grad is not None:
-            grad.mul_(2.0 / (directions.shape[1] * leading))
+            grad.mul_(2.0 / (slices * leading))
             ctx.save_for_backward(grad)
-        return total / leading
+        return total / (slices * leading)
 
     @staticmethod
     @once_differentiable

@@ -113,9 +113,14 @@ def training_loss(learner: Learner, windows: Windows, objective: Objective) -> t
 
     Returns:
         The scalar loss and its detached parts for logging.
+
+    Raises:
+        ValueError: for an odd number of windows.
     """
     batch = learner.prepare(windows)
     codes = encode(learner, batch)
+    if codes.z_p.shape[0] % 2:
+        raise ValueError(f"training_loss needs n donors stacked on n recipients, got {codes.z_p.shape[0]} windows")
     n = codes.z_p.shape[0] // 2
     if objective.native_on == "all":
         loss, parts = learner.native_loss(batch, codes)
@@ -153,6 +158,10 @@ def take(tree: Any, rows: slice | Tensor) -> Any:
     if isinstance(tree, tuple):
         items = [take(item, rows) for item in tree]
         return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
+    if isinstance(tree, list):
+        return [take(item, rows) for item in tree]
+    if isinstance(tree, dict):
+        return {key: take(item, rows) for key, item in tree.items()}
     return tree
 
 
@@ -170,6 +179,18 @@ def check_learner(learner: Learner, windows: Windows) -> None:
     for name in ("prepare", "encode_history", "encode_current", "predict", "task_loss", "native_loss"):
         if not callable(getattr(learner, name, None)):
             raise TypeError(f"{type(learner).__name__} lacks the operation {name!r}; see sprii_train.protocol.Learner")
+    modes = [(m, m.training) for m in learner.modules()] if isinstance(learner, torch.nn.Module) else []
+    try:
+        for module, _ in modes:
+            module.training = False  # no dropout, and no batch statistics to leave behind
+        with torch.no_grad():
+            _check_operations(learner, windows)
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _check_operations(learner: Learner, windows: Windows) -> None:
     batch = learner.prepare(windows)
     codes = encode(learner, batch)
     size = windows.observations.shape[0]
@@ -188,13 +209,7 @@ def check_learner(learner: Learner, windows: Windows) -> None:
     swapped = learner.task_loss(learner.predict(codes.z_s, codes.z_p.roll(1, 0), batch.u), batch.y)
     if torch.equal(swapped, losses):
         raise ValueError("predict ignores z_p: another window's context gives the same losses")
-    if isinstance(learner, torch.nn.Module):
-        was_training = learner.training
-        learner.eval()
-        with torch.no_grad():
-            whole = encode(learner, learner.prepare(windows))
-            part = encode(learner, learner.prepare(take(windows, slice(0, size // 2))))
-        learner.train(was_training)
-        for name in Codes._fields:
-            if not torch.allclose(getattr(whole, name)[: size // 2], getattr(part, name), atol=1e-4, rtol=1e-3):
-                raise ValueError(f"{name} of a window depends on the other windows of its batch in evaluation mode")
+    part = encode(learner, learner.prepare(take(windows, slice(0, size // 2))))
+    for name in Codes._fields:
+        if not torch.allclose(getattr(codes, name)[: size // 2], getattr(part, name), atol=1e-4, rtol=1e-3):
+            raise ValueError(f"{name} of a window depends on the other windows of its batch in evaluation mode")

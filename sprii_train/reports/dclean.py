@@ -96,7 +96,9 @@ def write_report(
         f"{preset.protocol.systems[population]} {population} systems"
     )
     pictures = {
-        "summary": figures.summary(summary.labels, summary.measured, summary.paper, budget),
+        "summary": figures.summary(
+            summary.labels, summary.measured, summary.paper, budget, bank.protocol.rollouts
+        ),
         "atlas": figures.atlas(_atlas_panels(cells, bank, root)),
         "curves": figures.curves(_curves(cells, root)),
     }

@@ -36,8 +36,16 @@ def summary(
     measured: Mapping[str, Mapping[str, Spread]],
     paper: Mapping[str, Mapping[str, Spread]],
     budget: str,
+    rollouts: int,
 ) -> Figure:
-    """Four panels: drag R², between/within, errors by donor, gap. Diamonds are the paper's, bars are ours."""
+    """Four panels: drag R², between/within, errors by donor, gap. Diamonds are the paper's, bars are ours.
+
+    Args:
+        labels: arm → name.
+        measured, paper: arm → column → mean ± SD.
+        budget: what the bars were trained with.
+        rollouts: episodes a system; 1/rollouts is the between/within of codes without information.
+    """
     arms = list(measured)
     figure = Figure(figsize=(13, 8.2), layout="constrained")
     axes = figure.subplots(2, 2)
@@ -54,12 +62,15 @@ def summary(
             _diamond(axis, x, paper.get(arm, {}).get(column))
         axis.set_title(title)
         axis.set_yscale(scale)
+    axes[0, 1].set_ylim(bottom=0.08)
+    axes[0, 1].axhline(1 / rollouts, color="black", linewidth=0.8, linestyle="--")
+    axes[0, 1].text(-0.45, 1.05 / rollouts, f"no information (1/{rollouts})", fontsize=8, va="bottom")
     axis = axes[1, 0]
     for offset, column, hatch in ((-0.2, "self_h16", ""), (0.2, "correct_h16", "///")):
         for x, arm in zip(where, arms, strict=True):
             _bar(axis, x + offset, 0.36, measured[arm].get(column), COLOURS[arm], hatch)
             _diamond(axis, x + offset, paper.get(arm, {}).get(column))
-    axis.set_title("h16 embedding error (↓): own context, then a same-system donor's (hatched)")
+    axis.set_title("Error at h16 (↓): own context · same-system donor's (hatched)")
     axis.set_yscale("log")
     for axis in axes.flat:
         axis.set_xticks(where, names, fontsize=9)

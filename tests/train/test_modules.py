@@ -58,9 +58,9 @@ def test_dropout_gradient_and_strides():
 
 
 def reference(block: CausalBlock, width: int, heads: int) -> nn.TransformerEncoderLayer:
-    """torch's layer with the same weights."""
+    """The layer of torch with the same weights, float64."""
     layer = nn.TransformerEncoderLayer(
-        width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        width, heads, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True, dtype=torch.float64
     )
     pairs = {
         "self_attn.in_proj_weight": "query_key_value.weight",
@@ -83,7 +83,7 @@ def test_block_equals_torch(width: int, heads: int, length: int):
     block = CausalBlock(width, heads, dropout=0.0).double()
     for p in block.parameters():
         nn.init.normal_(p, std=0.5)
-    layer = reference(block, width, heads).double()
+    layer = reference(block, width, heads)
     x = torch.randn(3, length, width, dtype=torch.float64)
     mask = nn.Transformer.generate_square_subsequent_mask(length, dtype=torch.float64)
     ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
@@ -98,7 +98,7 @@ def test_block_is_causal():
     block = CausalBlock(8, 2, dropout=0.0)
     x = torch.randn(2, 6, 8)
     changed = x.clone()
-    changed[:, 4] += 1.0
+    changed[:, 4, 0] += 1.0  # one feature: layer norm removes a common shift
     a, b = block(x), block(changed)
     assert torch.equal(a[:, :4], b[:, :4])
     assert ((a[:, 4:] - b[:, 4:]).abs().amax((0, 2)) > 1e-4).all()

@@ -1,0 +1,137 @@
+"""Seconds per training step, split into data, forward, backward and optimiser, beside the GEMM bound.
+
+    python benchmarks/training.py [--preset paper] [--arms native,align-cross] [--repeats 12]
+
+The bound is the time that the step's own matrix products would take at this machine's measured rate for the largest of
+them, at the precision each runs in. Arms are interleaved step by step, so that the ratio between them is of one run.
+Quote minima and ratios: machines are noisy.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch.nn.utils import clip_grad_norm_
+from torch.utils.flop_counter import FlopCounterMode
+
+from sprii_envs.banks import build
+from sprii_train.data import PairedWindows, WindowReader
+from sprii_train.experiments.dclean import PRESETS, Preset
+from sprii_train.fit import build_optimizer, resolve_precision
+from sprii_train.learners.jepa import JEPA
+from sprii_train.objectives import sigreg, sigreg_directions
+from sprii_train.protocol import training_loss
+from sprii_train.recipes import recipe
+
+PHASES = ("data", "forward", "backward", "optimiser", "total")
+
+
+class Arm:
+    """One recipe, ready to be stepped and timed."""
+
+    def __init__(self, name: str, preset: Preset, bank_path: Path) -> None:
+        bank = build(preset.protocol, bank_path)
+        arm = recipe(name)
+        config = replace(preset.learner, context=arm.context)
+        reader = WindowReader(bank, config.history, config.horizons, properties=("drag",))
+        self.data = PairedWindows(reader, relation=arm.relation, kernel=arm.kernel, pairs=preset.train.pairs)
+        self.objective, self.config = arm.objective, preset.train
+        self.learner = JEPA(config).train()
+        self.optimizer = build_optimizer(self.learner, preset.train)
+        self.precision = resolve_precision(preset.train)
+        self.best = dict.fromkeys(PHASES, float("inf"))
+
+    def step(self, number: int) -> None:
+        """One update; keeps the fastest time of every phase."""
+        marks = [time.perf_counter()]
+        windows = self.data(number)
+        marks.append(time.perf_counter())
+        self.learner.at_step(0, number)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16"):
+            loss, _ = training_loss(self.learner, windows, self.objective)
+        marks.append(time.perf_counter())
+        loss.backward()
+        marks.append(time.perf_counter())
+        clip_grad_norm_(self.learner.parameters(), self.config.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        marks.append(time.perf_counter())
+        spent = [b - a for a, b in zip(marks, marks[1:], strict=False)] + [marks[-1] - marks[0]]
+        for phase, seconds in zip(PHASES, spent, strict=True):
+            self.best[phase] = min(self.best[phase], seconds)
+
+    def bound(self, rates: dict[str, float]) -> float:
+        """Seconds of this step's matrix products at the measured rates (FLOP/s by precision)."""
+        config, windows = self.learner.config, self.data(0)
+        n = windows.observations.shape[0]
+        times = config.history + len(config.horizons)
+        projections = 2 * 2 * times * n * config.embedding * config.sigreg_slices  # forward and backward, float32
+        with FlopCounterMode(display=False) as counter:
+            loss, _ = training_loss(self.learner, windows, self.objective)
+            loss.backward()
+        self.optimizer.zero_grad(set_to_none=True)
+        counted = counter.get_total_flops()
+        with FlopCounterMode(display=False) as counter:  # what the counter itself sees of SIGReg
+            z = torch.randn(times, n, config.embedding, requires_grad=True)
+            sigreg(z, sigreg_directions(config.embedding, config.sigreg_slices, seed=0, step=0)).backward()
+        return (counted - counter.get_total_flops()) / rates[self.precision] + projections / rates["fp32"]
+
+
+def gemm_rate(dtype: torch.dtype, rows: int, width: int, repeats: int = 30) -> float:
+    """Best measured FLOP/s of a (rows, width) × (width, 4·width) product."""
+    a, b = torch.randn(rows, width, dtype=dtype), torch.randn(width, 4 * width, dtype=dtype)
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        for _ in range(10):
+            a @ b
+        best = min(best, (time.perf_counter() - start) / 10)
+    return 2 * rows * width * 4 * width / best
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", choices=list(PRESETS), default="paper")
+    parser.add_argument("--arms", default="native,structure,align-cross")
+    parser.add_argument("--repeats", type=int, default=12)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    preset = PRESETS[options.preset]
+    rows = 2 * preset.train.pairs * preset.learner.history
+    rates = {
+        name: gemm_rate(dtype, rows, preset.learner.width)
+        for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        arms = {name: Arm(name, preset, Path(folder) / "bank") for name in options.arms.split(",")}
+        for number in range(options.repeats + 2):
+            for arm in arms.values():
+                arm.step(number)
+        bounds = {name: arm.bound(rates) for name, arm in arms.items()}
+    first = next(iter(arms.values()))
+    print(f"preset {options.preset}, {first.precision}, {options.threads} thread(s), best of {options.repeats + 2}")
+    print("measured GEMM rates: " + ", ".join(f"{k} {v / 1e9:.0f} GFLOP/s" for k, v in rates.items()))
+    print(f"{'arm':<16}" + "".join(f"{p:>11}" for p in PHASES) + f"{'data share':>12}{'bound':>9}{'/bound':>8}{'/first':>8}")
+    report = {}
+    for name, arm in arms.items():
+        b = arm.best
+        ratios = b["data"] / b["total"], b["total"] / bounds[name], b["total"] / first.best["total"]
+        print(
+            f"{name:<16}"
+            + "".join(f"{b[p] * 1e3:>8.1f} ms" for p in PHASES)
+            + f"{ratios[0]:>12.1%}{bounds[name] * 1e3:>6.0f} ms{ratios[1]:>8.2f}{ratios[2]:>8.2f}"
+        )
+        report[name] = b | {"bound": bounds[name], "over_bound": ratios[1], "over_first": ratios[2]}
+    if options.json:
+        options.json.write_text(json.dumps({"preset": options.preset, "rates": rates, "arms": report}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Donor errors of toy learners whose error is known in closed form, and of a JEPA by a brute-force loop."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from tiny import HISTORY, HORIZONS, JEPA_CONFIG, naive_windows
+
+import sprii_train.analysis.donors as donors
+from sprii_envs.banks import Bank
+from sprii_envs.relations import SAME_SYSTEM, Derangement, PairSampler, WindowSampler
+from sprii_train.analysis.donors import donor_errors, encode_split
+from sprii_train.data import WindowReader
+from sprii_train.learners import JEPA
+from sprii_train.protocol import Batch, Windows
+
+
+class Oracle:
+    """z_p is the standardised label plus, optionally, an offset of the window; its prediction is z_p, the target y too.
+
+    Horizon k reports (k + 1)·(z_p − y)²: zero for the system's own label, (g_i − g_j)² for another's.
+    """
+
+    def __init__(self, offset: float = 0.0) -> None:
+        self.offset = offset
+
+    def prepare(self, windows: Windows) -> Batch:
+        assert windows.labels is not None
+        own = windows.labels + self.offset * windows.observations[:, 0, :1]
+        return Batch(own, windows.observations[:, -1], windows.future_actions, windows.labels)
+
+    def encode_history(self, history):
+        return history
+
+    def encode_current(self, current):
+        return current
+
+    def predict(self, z_s, z_p, u):
+        return z_p
+
+    def horizon_losses(self, prediction, y):
+        return (prediction - y).square() * torch.tensor([1.0, 2.0])
+
+
+@pytest.fixture(scope="module")
+def reader(bank: Bank) -> WindowReader:
+    return WindowReader(bank, HISTORY, HORIZONS, properties=("drag",))
+
+
+def test_encode_split_is_one_window_an_episode(bank: Bank, reader: WindowReader, monkeypatch: pytest.MonkeyPatch):
+    learner = JEPA(JEPA_CONFIG).eval()
+    encoded = encode_split(learner, reader, "test", seed=4)
+    episodes = np.flatnonzero(bank.table["split"] == "test")
+    assert (encoded.table["episode"] == episodes).all()
+    starts = WindowSampler(encoded.table, HISTORY, HORIZONS[-1]).starts(np.arange(24), seed=4)
+    assert len(set(starts.tolist())) > 3
+    with torch.no_grad():
+        batch = learner.prepare(naive_windows(bank, episodes, starts))
+        torch.testing.assert_close(encoded.codes.z_p, learner.encode_history(batch.history))
+        torch.testing.assert_close(encoded.codes.z_s, learner.encode_current(batch.current))
+    torch.testing.assert_close(encoded.y, batch.y)
+    assert torch.equal(encoded.u, batch.u)
+    monkeypatch.setattr(donors, "CHUNK", 7)
+    for a, b in zip(encode_split(learner, reader, "test", seed=4).codes, encoded.codes, strict=True):
+        torch.testing.assert_close(a, b)
+    assert not torch.equal(encode_split(learner, reader, "test", seed=5).codes.z_p, encoded.codes.z_p)
+
+
+def test_oracle(bank: Bank, reader: WindowReader):
+    """Own and correct donors: 0. Shuffled: the mean of (g_i − g_j)² over i ≠ j, within five standard errors."""
+    encoded = encode_split(Oracle(), reader, "test", seed=0)
+    rounds = 400
+    got = donor_errors(Oracle(), encoded, seed=1, rounds=rounds)
+    assert got.own.tolist() == [0.0, 0.0]
+    assert got.correct.tolist() == [0.0, 0.0]
+    drag = bank.table["drag"]
+    g = (drag[48:] - drag[:48].mean()) / drag[:48].std()
+    g = g[64 - 48 :: 4]
+    assert len(g) == 6
+    squared = [(a - b) ** 2 for i, a in enumerate(g) for j, b in enumerate(g) if i != j]
+    # A derangement's six terms are dependent, which can at most make their mean as noisy as one term.
+    error = 5 * float(np.std(squared)) / math.sqrt(rounds)
+    assert got.shuffled[0] == pytest.approx(np.mean(squared), abs=error)
+    assert got.shuffled[1] == pytest.approx(2 * got.shuffled[0])
+    assert got.shuffled[0] > 10 * error
+
+
+def test_errors_of_a_window_dependent_code(reader: WindowReader):
+    """Own: mean offset², from all 24 windows. Correct: the same offsets, other recipients."""
+    learner = Oracle(offset=0.5)
+    encoded = encode_split(learner, reader, "test", seed=0)
+    got = donor_errors(learner, encoded, seed=1, rounds=300)
+    offsets = (encoded.codes.z_p - encoded.y).double().square()
+    assert got.own[0] == pytest.approx(float(offsets.mean()), rel=1e-6)
+    assert got.correct[0] == pytest.approx(got.own[0], abs=5 * float(offsets.std()) / math.sqrt(300))
+
+
+def test_equals_a_loop_over_pairs(reader: WindowReader):
+    learner = JEPA(JEPA_CONFIG).eval()
+    encoded = encode_split(learner, reader, "test", seed=0)
+    got = donor_errors(learner, encoded, seed=3, rounds=5)
+    assert got.own.dtype == np.float64
+
+    def error(recipient: int, donor: int) -> np.ndarray:
+        with torch.no_grad():
+            prediction = learner.predict(
+                encoded.codes.z_s[[recipient]], encoded.codes.z_p[[donor]], encoded.u[[recipient]]
+            )
+        return ((prediction - encoded.y[[recipient]]) ** 2).mean(-1)[0].numpy()
+
+    np.testing.assert_allclose(got.own, np.mean([error(i, i) for i in range(24)], axis=0), rtol=1e-5)
+    systems = encoded.table["system"]
+    recipients = []
+    for kernel, expected, same in ((None, got.correct, True), (Derangement(), got.shuffled, False)):
+        sampler = PairSampler(encoded.table, SAME_SYSTEM, kernel, seed=3, distinct="system")
+        pairs = [
+            (int(r), int(d))
+            for step in range(5)
+            for r, d in zip(*sampler.batch(step, 6)[:2], strict=True)
+        ]
+        assert all((systems[r] == systems[d]) is np.bool_(same) and r != d for r, d in pairs)
+        assert all(len({systems[r] for r, _ in pairs[i : i + 6]}) == 6 for i in range(0, 30, 6))
+        np.testing.assert_allclose(expected, np.mean([error(r, d) for r, d in pairs], axis=0), rtol=1e-5)
+        recipients.append([r for r, _ in pairs])
+    assert recipients[0] == recipients[1]
+
+
+def test_pure_function_of_the_seed(reader: WindowReader):
+    learner = JEPA(JEPA_CONFIG).eval()
+    encoded = encode_split(learner, reader, "test", seed=0)
+    first = donor_errors(learner, encoded, seed=3, rounds=4)
+    torch.manual_seed(5)
+    for a, b in zip(first, donor_errors(learner, encoded, seed=3, rounds=4), strict=True):
+        assert (a == b).all()
+    other = donor_errors(learner, encoded, seed=4, rounds=4)
+    assert (other.own == first.own).all()
+    assert (other.shuffled != first.shuffled).all()

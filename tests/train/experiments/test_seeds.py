@@ -1,0 +1,21 @@
+import pytest
+
+from sprii_train.experiments.seeds import parse_seeds
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("3", (0, 1, 2)), ("0,4,7", (0, 4, 7)), ("5,", (5,)), (" 2, 1 ", (2, 1)), ("1", (0,))]
+)
+def test_counts_and_lists(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("0,1,1", "names seed 1 twice"), ("0", "trains nothing"), ("-2", "trains nothing"), ("0,-1", "outside")]
+    + [("", "trains nothing"), ("two", "not a list of integers"), (",", "no seed"), (f"0,{2**31}", "outside")],
+)
+def test_refused_with_what_is_legal(text, named):
+    with pytest.raises(ValueError, match=named) as error:
+        parse_seeds(text)
+    assert "legal:" in str(error.value)

@@ -1,0 +1,99 @@
+"""The command line, run as a user runs it."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+SPRII = [sys.executable, "-m", "sprii_train"]
+
+
+def sprii(*arguments, **kwargs):
+    return subprocess.run([*SPRII, *map(str, arguments)], capture_output=True, text=True, timeout=300, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    out = tmp_path_factory.mktemp("smoke") / "run"
+    done = sprii("quickstart", "--preset", "smoke", "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out, done
+
+
+def scores(out):
+    """Rows without the time that they took."""
+    rows = json.loads((out / "results.json").read_text())["rows"]
+    return [{k: v for k, v in row.items() if k != "train_seconds"} for row in rows]
+
+
+def test_quickstart_leaves_a_report_rows_and_pictures(smoke):
+    out, done = smoke
+    results = json.loads((out / "results.json").read_text())
+    assert [r["arm"] for r in results["rows"]] == ["structure", "same-rollout", "align-cross", "align-random"]
+    assert {"arm", "seed", "steps", "drag_r2", "between_within", "self_h16", "correct_h16", "gap"} <= set(results["rows"][0])
+    page = (out / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 3
+    assert "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", page)  # self-contained
+    for picture in ("summary", "atlas", "curves"):
+        assert (out / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
+    assert "Structure" in done.stdout
+    assert "report.html" in done.stdout
+    assert all(verdict["verdict"] for verdict in results["verdicts"])
+
+
+def test_repeating_the_command_trains_nothing_again(smoke):
+    out, _ = smoke
+    before = {p: p.stat().st_mtime_ns for p in out.rglob("done.json")}
+    assert sprii("quickstart", "--preset", "smoke", "--out", out).returncode == 0
+    assert before == {p: p.stat().st_mtime_ns for p in out.rglob("done.json")}
+
+
+def test_kill_9_during_training_then_the_same_command_gives_the_same_numbers(smoke, tmp_path):
+    out = tmp_path / "killed"
+    command = [*SPRII, "quickstart", "--preset", "smoke", "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 200
+    while not list(out.glob("cells/*/checkpoints/step-*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert list(out.glob("cells/*/checkpoints/step-*"))
+    assert len(list(out.glob("cells/*/done.json"))) < 4, "the run was over before it was killed"
+    resumed = sprii("quickstart", "--preset", "smoke", "--out", out)
+    assert resumed.returncode == 0, resumed.stderr
+    assert scores(out) == scores(smoke[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("reproduce", "dclean", "--seeds", "0,1,1"), "names seed 1 twice"),
+        (("reproduce", "dclean", "--arms", "align,magic"), "unknown arm 'magic'; legal: native, structure"),
+        (("reproduce", "dclean", "--arms", "align,align"), "twice"),
+        (("quickstart", "--workers", "0"), "--workers is 0"),
+        (("bank", "info", "nowhere"), "no bank here"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(arguments, named, tmp_path):
+    done = sprii(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_bank_build_info_verify_and_damage(tmp_path):
+    bank = tmp_path / "bank"
+    assert "1,000 train" in sprii("bank", "build", "d-clean", bank).stdout
+    assert sprii("bank", "info", bank).returncode == 0
+    assert "every checksum holds" in sprii("bank", "verify", bank).stdout
+    states = bank / "states.f32"
+    states.write_bytes(states.read_bytes()[:-4])
+    damaged = sprii("bank", "verify", bank)
+    assert damaged.returncode == 2
+    assert "states.f32" in damaged.stderr
