@@ -76,7 +76,7 @@ class Arm:
         self.optimizer.zero_grad(set_to_none=True)
         counted = counter.get_total_flops()
         with FlopCounterMode(display=False) as counter:  # what the counter itself sees of SIGReg
-            z = torch.randn(times, n, config.embedding, requires_grad=True)
+            z = torch.randn(times * n, config.embedding, requires_grad=True)
             sigreg(z, sigreg_directions(config.embedding, config.sigreg_slices, seed=0, step=0)).backward()
         return (counted - counter.get_total_flops()) / rates[self.precision] + projections / rates["fp32"]
 
@@ -100,10 +100,12 @@ def main() -> None:
     parser.add_argument("--arms", default="native,structure,align-cross")
     parser.add_argument("--repeats", type=int, default=12)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--precision", choices=("auto", "fp32", "bf16"), default="auto")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     preset = PRESETS[options.preset]
+    preset = replace(preset, train=replace(preset.train, precision=options.precision))
     rows = 2 * preset.train.pairs * preset.learner.history
     rates = {
         name: gemm_rate(dtype, rows, preset.learner.width)

@@ -152,16 +152,20 @@ class _SigReg(torch.autograd.Function):
         grad = torch.zeros_like(z) if z.requires_grad else None
         total = z.new_zeros(())
         w, p, knot = (weights / n).tolist(), (phi * n).tolist(), t.tolist()
-        block = max(64, _BLOCK // n // 64 * 64)
+        block = min(slices, max(64, _BLOCK // n // 64 * 64))
+        buffers = z.new_empty(6, n * block)
         for i, first in itertools.product(range(leading), range(0, slices, block)):
             columns = directions[:, first : first + block]
-            angle = (z[i] @ columns).mul_(h)
-            c1, s1 = torch.cos(angle), torch.sin(angle)
-            twice = c1 * 2
+            twice, c0, c1, s0, s1, slope = buffers[:, : n * columns.shape[1]].view(6, n, -1)
+            angle = torch.mm(z[i], columns, out=twice).mul_(h)
+            torch.cos(angle, out=c1)
+            torch.sin(angle, out=s1)
+            torch.mul(c1, 2, out=twice)
             # Chebyshev: f_{j+1} = 2·cos(h·y)·f_j − f_{j−1} for cos(j·h·y) and sin(j·h·y) alike. Keeping f_j with the
             # signs + + − − + + … turns the subtraction into one fused in-place addition.
-            c0, s0 = torch.ones_like(c1), torch.zeros_like(s1)
-            slope = torch.zeros_like(c1)
+            c0.fill_(1)
+            s0.zero_()
+            slope.zero_()
             per_slice = z.new_zeros(columns.shape[1])
             for j in range(1, knots):  # at t = 0 both characteristic functions are 1
                 sign = 1.0 if j % 4 < 2 else -1.0

@@ -23,7 +23,7 @@ EVALUATION_SEED = 20_261  # of evaluation windows and donors; shared by all arms
 
 @dataclass(frozen=True)
 class Preset:
-    """A budget: which model, how many updates, which arms, how many sources."""
+    """A budget: which model, how many updates, which arms, how many sources; `judged` if its numbers mean anything."""
 
     name: str
     learner: JEPAConfig
@@ -32,6 +32,7 @@ class Preset:
     seeds: tuple[int, ...]
     protocol: BankProtocol = D_CLEAN
     note: str = ""
+    judged: bool = True
 
 
 STORY = ("structure", "same-rollout", "align-cross", "align-random")
@@ -47,6 +48,7 @@ PRESETS: dict[str, Preset] = {
             (0,),
             D_CLEAN.replace(systems={"train": 60, "validation": 20, "test": 20}),
             "a check that everything runs; its numbers mean nothing",
+            judged=False,
         ),
         Preset(
             "quick",

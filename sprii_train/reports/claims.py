@@ -51,7 +51,7 @@ def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
 def _judge(claim: Claim, by_seed: Mapping[int, Arms]) -> Verdict:
     measured = {s: claim.measure(arms) for s, arms in sorted(by_seed.items()) if set(claim.arms) <= set(arms)}
     if not measured:
-        return Verdict(claim.text, "not tested", f"needs the arms {', '.join(claim.arms)}")
+        return Verdict(claim.text, "not tested", f"needs the arms {', '.join(claim.arms)} at a budget that means something")
     held = sum(claim.holds(value) for value in measured.values())
     of = len(measured)
     if held == of:

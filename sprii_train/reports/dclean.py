@@ -48,8 +48,8 @@ class Summary:
     verdicts: list[Verdict]
 
 
-def summarise(rows: Sequence[dict[str, Any]]) -> Summary:
-    """Aggregate rows over sources and judge the paper's statements."""
+def summarise(rows: Sequence[dict[str, Any]], *, judged: bool = True) -> Summary:
+    """Aggregate rows over sources and judge the paper's statements, unless the budget is no test of them."""
     arms = [arm for arm in RECIPES if any(row["arm"] == arm for row in rows)]
     measured = {
         arm: {
@@ -60,7 +60,8 @@ def summarise(rows: Sequence[dict[str, Any]]) -> Summary:
         for arm in arms
     }
     labels = {arm: RECIPES[arm].label for arm in arms}
-    return Summary(labels, measured, paper_table("tab:dclean-full"), judge(D_CLEAN_CLAIMS, rows))
+    verdicts = judge(D_CLEAN_CLAIMS, rows if judged else [])
+    return Summary(labels, measured, paper_table("tab:dclean-full"), verdicts)
 
 
 def cell_text(spread: Spread | None) -> str:
@@ -88,7 +89,7 @@ def write_report(
         command: the command that repeats the run.
         facts: further lines for the end of the report (time, machine).
     """
-    summary = summarise(rows)
+    summary = summarise(rows, judged=preset.judged)
     population = cells[0].population
     sources = len({row["seed"] for row in rows})
     budget = (
@@ -177,21 +178,23 @@ def write_report(
 
 def print_summary(summary: Summary) -> None:
     """The table beside the paper's and the verdicts, on the terminal."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if Console().is_terminal else 120)
-    table = Table(title="ours, and below it the paper (20,000 steps)", title_justify="left")
-    table.add_column("arm")
-    for title in COLUMNS.values():
-        table.add_column(title, justify="right")
+    console = Console(width=None if Console().is_terminal else 120, highlight=False)
+    shown = [column for column in COLUMNS if column != "target_variance"]
+    table = Table(title="ours, and below it the paper (20,000 steps)", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("arm", no_wrap=True)
+    for column in shown:
+        table.add_column(COLUMNS[column], justify="right")
     for arm, columns in summary.measured.items():
-        table.add_row(summary.labels[arm], *(cell_text(columns.get(c)) for c in COLUMNS))
-        table.add_row("", *(cell_text(summary.paper.get(arm, {}).get(c)) for c in COLUMNS), style="dim", end_section=True)
+        table.add_row(summary.labels[arm], *(cell_text(columns.get(c)) for c in shown))
+        table.add_row("", *(cell_text(summary.paper.get(arm, {}).get(c)) for c in shown), style="dim", end_section=True)
     console.print(table)
     for verdict in summary.verdicts:
         colour = "red" if verdict.status == "did not hold" else "green" if verdict.status.startswith("held") else "yellow"
-        console.print(f"[{colour}]{verdict.status:>12}[/]  {verdict.text}\n              [dim]{verdict.evidence}[/]")
+        console.print(f"[{colour}]{verdict.status}[/]: {verdict.text}", f"[dim]  {verdict.evidence}[/]", sep="\n")
 
 
 def _atlas_panels(cells: Sequence[DCleanCell], bank: Bank, root: Path) -> list:

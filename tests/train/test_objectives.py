@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+import sprii_train.objectives as objectives
 from sprii_train.objectives import align, cross, sigreg, sigreg_directions
 
 
@@ -169,13 +170,25 @@ def test_sigreg_equals_the_textbook_in_float64(shape: tuple[int, ...]):
     torch.testing.assert_close(one.grad, two.grad, rtol=1e-9, atol=1e-13)
 
 
+def test_sigreg_in_blocks_of_directions(monkeypatch: pytest.MonkeyPatch):
+    """70 directions in blocks of 32, 32 and 6: the same statistic and gradient."""
+    z, directions = torch.randn(2, 9, 4, dtype=torch.float64), sigreg_directions(4, 70, seed=1, step=2)
+    monkeypatch.setattr(objectives, "_BLOCK", 1)
+    one, two = z.clone().requires_grad_(), z.clone().requires_grad_()
+    value, expected = sigreg(one, directions), textbook(two, directions)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-12)
+    value.backward()
+    expected.backward()
+    torch.testing.assert_close(one.grad, two.grad, rtol=1e-9, atol=1e-13)
+
+
 def test_sigreg_gradcheck():
     z = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(sigreg, (z, sigreg_directions(3, 8, seed=0, step=0)))
 
 
 def test_sigreg_float32_is_close_to_float64():
-    """Measured at this size: value 3e-7 relative, gradient 1e-6 of its norm; asserted at ten times that."""
+    """Measured at this size: value 4e-7 relative, gradient 5e-7 of its norm; asserted with a factor of ten or so."""
     z = torch.randn(7, 96, 16, dtype=torch.float64) * 1.3
     directions = sigreg_directions(16, 128, seed=0, step=0)
     exact, single = z.clone().requires_grad_(), z.float().requires_grad_()
@@ -184,7 +197,7 @@ def test_sigreg_float32_is_close_to_float64():
     b.backward()
     assert b.dtype == torch.float32
     assert b.item() == pytest.approx(a.item(), rel=3e-6)
-    assert float((single.grad.double() - exact.grad).norm() / exact.grad.norm()) < 1e-5
+    assert float((single.grad.double() - exact.grad).norm() / exact.grad.norm()) < 5e-6
 
 
 def test_sigreg_ignores_autocast():

@@ -70,20 +70,19 @@ def test_encode_split_is_one_window_an_episode(bank: Bank, reader: WindowReader,
 def test_oracle(bank: Bank, reader: WindowReader):
     """Own and correct donors: 0. Shuffled: the mean of (g_i − g_j)² over i ≠ j, within five standard errors."""
     encoded = encode_split(Oracle(), reader, "test", seed=0)
-    rounds = 400
+    rounds = 1500
     got = donor_errors(Oracle(), encoded, seed=1, rounds=rounds)
     assert got.own.tolist() == [0.0, 0.0]
     assert got.correct.tolist() == [0.0, 0.0]
     drag = bank.table["drag"]
-    g = (drag[48:] - drag[:48].mean()) / drag[:48].std()
-    g = g[64 - 48 :: 4]
+    g = ((drag - drag[:48].mean()) / drag[:48].std())[64::4]  # one row of each test system
     assert len(g) == 6
     squared = [(a - b) ** 2 for i, a in enumerate(g) for j, b in enumerate(g) if i != j]
     # A derangement's six terms are dependent, which can at most make their mean as noisy as one term.
     error = 5 * float(np.std(squared)) / math.sqrt(rounds)
     assert got.shuffled[0] == pytest.approx(np.mean(squared), abs=error)
     assert got.shuffled[1] == pytest.approx(2 * got.shuffled[0])
-    assert got.shuffled[0] > 10 * error
+    assert got.shuffled[0] > 5 * error
 
 
 def test_errors_of_a_window_dependent_code(reader: WindowReader):

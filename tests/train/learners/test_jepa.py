@@ -31,8 +31,9 @@ def test_shapes(windows: Windows, context: str):
     assert learner.task_loss(prediction, batch.y).shape == (N,)
 
 
-def test_losses_by_hand(windows: Windows):
-    learner = JEPA(JEPA_CONFIG)
+@pytest.mark.parametrize("samples", ["pooled", "step"])
+def test_losses_by_hand(windows: Windows, samples: str):
+    learner = JEPA(jepa_config(sigreg_samples=samples))
     learner.at_step(5, 9)
     batch = learner.prepare(windows)
     codes = encode(learner, batch)
@@ -42,9 +43,11 @@ def test_losses_by_hand(windows: Windows):
         ((prediction[:, k] - batch.y[:, k]).norm(dim=1) ** 2 / E).mean() for k in range(len(HORIZONS))
     ) / len(HORIZONS)
     torch.testing.assert_close(parts["self"], by_hand)
-    # SIGReg tests the windows of each time step, all history and target embeddings together.
-    directions = sigreg_directions(E, JEPA_CONFIG.sigreg_slices, seed=5, step=9)
+    # All history and target embeddings: one sample, or the windows of each time step in turn.
     times = [batch.history[0][:, t] for t in range(HISTORY)] + [batch.y[:, k] for k in range(len(HORIZONS))]
+    directions = sigreg_directions(E, JEPA_CONFIG.sigreg_slices, seed=5, step=9)
+    if samples == "pooled":
+        times = [torch.cat(times)]
     regularizer = sum(sigreg(z, directions) for z in times) / len(times)
     torch.testing.assert_close(parts["sigreg"], regularizer)
     torch.testing.assert_close(loss, by_hand + 0.02 * regularizer)
@@ -119,7 +122,7 @@ def test_supervised_context(windows: Windows):
     loss, parts = learner.native_loss(batch, codes)
     assert windows.labels is not None
     mse = sum((codes.z_p[i, 0].item() - windows.labels[i, 0].item()) ** 2 for i in range(N)) / N
-    assert float(parts["supervised"]) == pytest.approx(mse, rel=1e-5)
+    assert parts["supervised"].item() == pytest.approx(mse, rel=1e-5)
     (through_q,) = torch.autograd.grad(parts["self"], learner.history.head.weight, retain_graph=True, allow_unused=True)
     assert through_q is None
     (through_labels,) = torch.autograd.grad(loss, learner.history.head.weight)
@@ -172,7 +175,7 @@ def test_bfloat16_forward(windows: Windows):
         loss, parts = training_loss(learner, windows, Objective(lambda_p=1.0, lambda_x=0.1))
     assert loss.dtype == torch.float32
     assert all(v.dtype == torch.float32 for v in parts.values())
-    assert float(loss) == pytest.approx(float(exact), rel=0.05)
+    assert loss.item() == pytest.approx(exact.item(), rel=0.05)
     loss.backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in learner.parameters())
 
@@ -181,6 +184,7 @@ def test_bfloat16_forward(windows: Windows):
     ("changes", "message"),
     [
         ({"context": "both"}, "context is 'both'; legal: split, monolithic, supervised"),
+        ({"sigreg_samples": "all"}, "sigreg_samples is 'all'; legal: pooled, step"),
         ({"width": 10, "heads": 4}, "width 10 must be a multiple of heads 4"),
         ({"horizons": ()}, "horizons"),
         ({"horizons": (4, 1)}, "increasing"),

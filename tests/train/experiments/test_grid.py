@@ -1,0 +1,80 @@
+"""Grids of toy cells: folders, failures, resume, and nothing run twice."""
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toy_cells import ToyCell
+
+import sprii_train.experiments.grid as grid
+from sprii_train.checkpoints import CheckpointError
+from sprii_train.experiments.grid import folder_of, run_grid, threads_per_cell
+
+
+def starts(cell: ToyCell, root: Path) -> int:
+    path = folder_of(cell, root) / "starts"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_folder_is_named_by_the_hash_of_the_identity(tmp_path: Path):
+    cell = ToyCell("align-seed0", 2.0)
+    text = json.dumps({"name": "align-seed0", "value": 2.0}, sort_keys=True)
+    expected = f"align-seed0-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+    assert folder_of(cell, tmp_path) == tmp_path / expected
+    assert folder_of(replace(cell, steps=9, breaks_at=2), tmp_path).name == expected  # not in its identity
+    assert folder_of(replace(cell, value=2.5), tmp_path).name != expected
+    assert not list(tmp_path.iterdir())
+
+
+def test_threads_per_cell(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(grid.os, "cpu_count", lambda: 8)
+    assert [threads_per_cell(c, w) for c, w in ((12, 8), (2, 8), (3, 8), (12, 2), (1, 1), (100, 100))] == [
+        1, 4, 2, 4, 8, 1,
+    ]  # fmt: skip
+    monkeypatch.setattr(grid.os, "cpu_count", lambda: None)
+    assert threads_per_cell(3, 2) == 1
+
+
+def test_failure_resume_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    good, bad = ToyCell("good", 1.5), ToyCell("bad", 2.5, breaks_at=2)
+    cells = [good, bad]
+
+    with pytest.raises(ArithmeticError, match="planned failure of bad"):
+        run_grid(cells, tmp_path, workers=1)
+    assert (folder_of(good, tmp_path) / "done.json").exists()
+    assert not (folder_of(bad, tmp_path) / "done.json").exists()
+
+    results = run_grid([bad, good], tmp_path, workers=1)
+    assert results == [
+        {"arm": "bad", "value": 2.5, "resumed_at": 2},
+        {"arm": "good", "value": 1.5, "resumed_at": 0},
+    ]
+    assert (starts(good, tmp_path), starts(bad, tmp_path)) == (1, 2)
+    assert (folder_of(bad, tmp_path) / "steps").read_text().split() == ["1", "2", "3", "4"]
+
+    def forbidden(*_: object) -> None:
+        raise AssertionError("everything is done: no process is needed")
+
+    monkeypatch.setattr(grid.multiprocessing, "get_context", forbidden)
+    assert run_grid(cells, tmp_path) == results[::-1]
+    (folder_of(good, tmp_path) / "done.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"good-.*done\.json is damaged"):
+        run_grid(cells, tmp_path)
+
+
+def test_one_cell_given_twice_runs_once(tmp_path: Path):
+    cell = ToyCell("twin", steps=3)
+    assert run_grid([cell, cell], tmp_path, workers=2) == [{"arm": "twin", "value": 1.0, "resumed_at": 0}] * 2
+    assert starts(cell, tmp_path) == 1
+
+
+def test_plain_progress_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    clock = iter([0.0, 5.0, 11.0, 12.0, 24.0, 24.0])
+    monkeypatch.setattr(grid.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(grid.sys.stderr, "isatty", lambda: False, raising=False)
+    with grid._display([ToyCell("a", steps=10), ToyCell("b", steps=20)]) as show:
+        show("a", 3, 0.5)
+        show("b", 5, float("nan"))
+    assert "8/30 steps  a 3, b 5" in capsys.readouterr().err

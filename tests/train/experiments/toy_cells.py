@@ -1,0 +1,37 @@
+"""Cells for the grid that train nothing: they write down what happened to them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sprii_train.experiments.grid import Report
+
+
+@dataclass(frozen=True)
+class ToyCell:
+    """Counts to `steps` in a file, one line a step, and breaks once at `breaks_at`."""
+
+    name: str
+    value: float = 1.0
+    steps: int = 4
+    breaks_at: int = 0
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    def identity(self) -> dict[str, Any]:
+        return {"name": self.name, "value": self.value}
+
+    def run(self, folder: Path, report: Report) -> dict[str, Any]:
+        with open(folder / "starts", "a") as file:
+            file.write("start\n")
+        path = folder / "steps"
+        done = len(path.read_text().splitlines()) if path.exists() else 0
+        for step in range(done + 1, self.steps + 1):
+            with open(path, "a") as file:
+                file.write(f"{step}\n")
+            report(step, {"self": 0.5})
+            if step == self.breaks_at and done == 0:
+                raise ArithmeticError(f"planned failure of {self.name}")
+        return {"arm": self.name, "value": self.value, "resumed_at": done}
