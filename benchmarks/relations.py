@@ -33,9 +33,7 @@ def bank(episodes: int, rollouts: int = 4) -> EpisodeTable:
     """Systems of four rollouts with ten levels of mass and drag and 28 of stiffness."""
     systems = -(-episodes // rollouts)
     rng = np.random.default_rng(0)
-    levels = {
-        name: rng.integers(0, n, systems) for name, n in (("mass", 10), ("drag", 10), ("stiffness", 28))
-    }
+    levels = {name: rng.integers(0, n, systems) for name, n in (("mass", 10), ("drag", 10), ("stiffness", 28))}
     return EpisodeTable(
         {
             "episode": np.arange(systems * rollouts),
@@ -111,10 +109,7 @@ def main() -> None:
         start = time.perf_counter()
         sampler = PairSampler(table, relation, kernel, **options)
         build = time.perf_counter() - start
-        times = {
-            n: seconds_per_call(lambda step, n=n, s=sampler: s.batch(step, n), arguments.seconds)
-            for n in SIZES
-        }
+        times = {n: seconds_per_call(lambda step, n=n, s=sampler: s.batch(step, n), arguments.seconds) for n in SIZES}
         extra = " ".join(str(value) for value in options.values())
         deranged = " deranged" if isinstance(kernel, Derangement) else ""
         label = f"{relation}{deranged}{f' ({extra})' if extra else ''}"
@@ -122,16 +117,12 @@ def main() -> None:
 
     windows = WindowSampler(table)
     pairs = {n: PairSampler(table, SAME_SYSTEM).batch(0, n) for n in SIZES}
-    times = {
-        n: seconds_per_call(lambda step, n=n: windows.batch(step, pairs[n]), arguments.seconds) for n in SIZES
-    }
+    times = {n: seconds_per_call(lambda step, n=n: windows.batch(step, pairs[n]), arguments.seconds) for n in SIZES}
     row("windows of given pairs", None, times, base)
 
 
 def row(label: str, build: float | None, times: dict[int, float], base: dict[int, float]) -> None:
-    cells = "".join(
-        f"{f'{1e6 * t:,.0f} µs {n / t / 1e6:6.2f} M ×{base[n] / t:5.1f}':>26}" for n, t in times.items()
-    )
+    cells = "".join(f"{f'{1e6 * t:,.0f} µs {n / t / 1e6:6.2f} M ×{base[n] / t:5.1f}':>26}" for n, t in times.items())
     print(f"{label:<34}{'' if build is None else f'{build:.2f} s':>8}{cells}")
 
 

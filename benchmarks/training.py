@@ -12,6 +12,7 @@ import json
 import tempfile
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -60,7 +61,7 @@ class Arm:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         marks.append(time.perf_counter())
-        spent = [b - a for a, b in zip(marks, marks[1:], strict=False)] + [marks[-1] - marks[0]]
+        spent = [b - a for a, b in pairwise(marks)] + [marks[-1] - marks[0]]
         for phase, seconds in zip(PHASES, spent, strict=True):
             self.best[phase] = min(self.best[phase], seconds)
 
@@ -88,7 +89,7 @@ def gemm_rate(dtype: torch.dtype, rows: int, width: int, repeats: int = 30) -> f
     for _ in range(repeats):
         start = time.perf_counter()
         for _ in range(10):
-            a @ b
+            torch.mm(a, b)
         best = min(best, (time.perf_counter() - start) / 10)
     return 2 * rows * width * 4 * width / best
 
@@ -120,7 +121,11 @@ def main() -> None:
     first = next(iter(arms.values()))
     print(f"preset {options.preset}, {first.precision}, {options.threads} thread(s), best of {options.repeats + 2}")
     print("measured GEMM rates: " + ", ".join(f"{k} {v / 1e9:.0f} GFLOP/s" for k, v in rates.items()))
-    print(f"{'arm':<16}" + "".join(f"{p:>11}" for p in PHASES) + f"{'data share':>12}{'bound':>9}{'/bound':>8}{'/first':>8}")
+    print(
+        f"{'arm':<16}"
+        + "".join(f"{p:>11}" for p in PHASES)
+        + f"{'data share':>12}{'bound':>9}{'/bound':>8}{'/first':>8}"
+    )
     report = {}
     for name, arm in arms.items():
         b = arm.best

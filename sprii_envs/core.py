@@ -60,14 +60,11 @@ class Common:
         if render_mode is not None and render_mode not in render_modes:
             raise unknown_name("render_mode", render_mode, render_modes)
         if systems is not None and not isinstance(systems, SystemSet | SystemDistribution):
-            raise ValueError(
-                f"systems must be a SystemSet or a SystemDistribution, got {type(systems).__name__}"
-            )
+            raise ValueError(f"systems must be a SystemSet or a SystemDistribution, got {type(systems).__name__}")
         source: Source = SystemDistribution(world.properties) if systems is None else systems
         if source.properties.names != world.properties.names:
             raise ValueError(
-                f"systems have properties {source.properties.names}, "
-                f"{world.name} has {world.properties.names}"
+                f"systems have properties {source.properties.names}, {world.name} has {world.properties.names}"
             )
         if isinstance(source, SystemSet):
             world.properties.validate(source.values)
@@ -149,9 +146,7 @@ class Common:
         self._needs_reset()
         return vary(self.world.properties, self._slots.system(slot), name, values)
 
-    def _sensitivity(
-        self, slot: int, name: str, actions: ArrayLike, state: ArrayLike | None, relative: float
-    ) -> Array:
+    def _sensitivity(self, slot: int, name: str, actions: ArrayLike, state: ArrayLike | None, relative: float) -> Array:
         self._needs_reset()
         start = self._start(slot, state)
         values = self._slots.values[slot]

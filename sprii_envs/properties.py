@@ -355,9 +355,7 @@ class System:
         return f"System({dict(self.values)!r}, id={self.id!r}{extra})"
 
 
-def _make_system(
-    values: dict[str, float], id: str, split: str | None, levels: tuple[int, ...] | None
-) -> System:
+def _make_system(values: dict[str, float], id: str, split: str | None, levels: tuple[int, ...] | None) -> System:
     return System(values, id=id, split=split, levels=levels)
 
 
@@ -461,9 +459,7 @@ class SystemSet(Sequence[System]):
         """Position of the system with this id; ValueError with the nearest id if there is none."""
         row = self._rows.get(id)
         if row is None:
-            near = (
-                difflib.get_close_matches(str(id), self._rows, n=1, cutoff=0.0) if len(self) <= 5000 else []
-            )
+            near = difflib.get_close_matches(str(id), self._rows, n=1, cutoff=0.0) if len(self) <= 5000 else []
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"unknown system id {id!r} in a set of {len(self)} systems{hint}")
         return row
@@ -620,9 +616,7 @@ def content_ids(names: Sequence[str], values: Array) -> NDArray[np.str_]:
     order = sorted(range(len(names)), key=names.__getitem__)
     h = np.full(len(values), 0x9E3779B97F4A7C15, np.uint64)
     seed = 0xCBF29CE484222325
-    for byte in "\0".join(
-        sorted(names)
-    ).encode():  # FNV-1a of the names, so that mass = 1 and drag = 1 differ
+    for byte in "\0".join(sorted(names)).encode():  # FNV-1a of the names, so that mass = 1 and drag = 1 differ
         seed = ((seed ^ byte) * 0x100000001B3) % 2**64
     h ^= np.uint64(seed)
     # Adding 0.0 turns −0.0 into 0.0, which is the same system.

@@ -38,9 +38,7 @@ def uniforms(key: Words, episode: Words, k: int, stream: int = STATE) -> NDArray
     if k == 0:
         return np.empty((n, 0), np.float64)
     block = np.arange(blocks, dtype=np.uint64)[:, None]
-    w = philox(
-        (block, np.full_like(block, stream), episode & _LOW, episode >> _HALF), (key & _LOW, key >> _HALF)
-    )
+    w = philox((block, np.full_like(block, stream), episode & _LOW, episode >> _HALF), (key & _LOW, key >> _HALF))
     bits = ((w[0::2] >> np.uint64(5)) << np.uint64(26)) | (w[1::2] >> np.uint64(6))
     # (pair, block, slot) → (slot, block, pair), the order in which one slot would draw them.
     u = np.multiply(bits, 2.0**-53, dtype=np.float64)

@@ -54,9 +54,7 @@ def resolve(system: Any, n: int, properties: PersistentProperties, systems: Syst
     """
     if isinstance(system, str):
         if systems is None:
-            raise ValueError(
-                f"system {system!r} is an id, but the environment has no `systems=SystemSet(...)`"
-            )
+            raise ValueError(f"system {system!r} is an id, but the environment has no `systems=SystemSet(...)`")
         system = systems[system]
     if isinstance(system, System):
         row = properties.array(system)

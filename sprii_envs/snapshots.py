@@ -43,8 +43,7 @@ def get_state(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> dict[str, An
     """
     layers = _chain(env)
     wrappers = [
-        {name: getattr(layer, name) for name in _WRAPPER_STATE.get(type(layer).__name__, ())}
-        for layer in layers
+        {name: getattr(layer, name) for name in _WRAPPER_STATE.get(type(layer).__name__, ())} for layer in layers
     ]
     return {"episode": layers[-1].unwrapped.get_state(), "wrappers": wrappers}
 

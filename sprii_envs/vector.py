@@ -251,9 +251,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
                 self._set_limit()
         return self._slots.observe(), reward, terminated, truncated, info
 
-    def _same_step(
-        self, reward: Any, terminated: Any, truncated: Any, done: Any, info: dict[str, Any]
-    ) -> Any:
+    def _same_step(self, reward: Any, terminated: Any, truncated: Any, done: Any, info: dict[str, Any]) -> Any:
         rows = np.flatnonzero(done)
         last = self._slots.observe()
         final = np.empty(self.num_envs, object)
@@ -277,9 +275,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         _merge(info, self._reset_info(rows))
         return self._slots.observe(), reward, terminated, truncated, info
 
-    def _begin(
-        self, rows: Rows, choice: Choice | Literal["same"] | None = None, state: Array | None = None
-    ) -> None:
+    def _begin(self, rows: Rows, choice: Choice | Literal["same"] | None = None, state: Array | None = None) -> None:
         self._slots.reset(rows, choice, state)
         self._began[rows] = self._tick
         self._set_limit()

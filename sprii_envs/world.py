@@ -145,9 +145,7 @@ class World(ABC):
         force = self.force(action)
         if np.count_nonzero(force != force):
             row, column = np.argwhere(np.isnan(force))[0]
-            raise ValueError(
-                f"action component {column} of slot {row} is nan: it must be a number in [-1, 1]"
-            )
+            raise ValueError(f"action component {column} of slot {row} is nan: it must be a number in [-1, 1]")
         return force
 
 
@@ -208,8 +206,7 @@ def rollout(
     shared = given.ndim == 2
     if given.ndim not in (2, 3) or given.shape[-1] != world.action_size or not (shared or len(given) == n):
         raise ValueError(
-            f"actions must have shape (T, {world.action_size}) or ({n}, T, {world.action_size}), "
-            f"got {given.shape}"
+            f"actions must have shape (T, {world.action_size}) or ({n}, T, {world.action_size}), got {given.shape}"
         )
     steps = given.shape[-2]
     now = world.check_state(state, n)

@@ -162,7 +162,7 @@ def load_training_state(root: Path, learner: nn.Module, optimizer: torch.optim.O
     for (name, key), value in moments.items():
         if name not in parameters or (key != "step" and value.shape != parameters[name].shape):
             raise CheckpointError(
-                f"{folder / 'optimizer.safetensors'} is of another architecture: {key} of parameter {name!r} does not fit"
+                f"{folder / 'optimizer.safetensors'} is of another architecture: {key} of {name!r} does not fit"
             )
     load_weights(learner, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
     optimizer.state.clear()

@@ -6,7 +6,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sprii_envs.banks import Bank
-from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, Kernel, PairSampler, Relation, Uniform, WindowSampler
+from sprii_envs.relations import (
+    SAME_SYSTEM,
+    EpisodeTable,
+    Kernel,
+    PairSampler,
+    Relation,
+    Uniform,
+    WindowSampler,
+)
 from sprii_train.protocol import Windows
 
 
@@ -21,7 +29,11 @@ class WindowReader:
     """
 
     def __init__(
-        self, bank: Bank, history: int = 24, horizons: tuple[int, ...] = (1, 4, 16), properties: tuple[str, ...] = ()
+        self,
+        bank: Bank,
+        history: int = 24,
+        horizons: tuple[int, ...] = (1, 4, 16),
+        properties: tuple[str, ...] = (),
     ) -> None:
         self.bank, self.history, self.horizons = bank, history, horizons
         self._targets = np.asarray(horizons) - 1

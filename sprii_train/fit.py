@@ -31,7 +31,7 @@ from sprii_train.protocol import Objective, Windows, training_loss
 
 
 class NonFiniteLoss(FloatingPointError):
-    """A term of the loss or the gradient stopped being finite; names the term, the step and the last good checkpoint."""
+    """A term of the loss or the gradient stopped being finite; names term, step and last good checkpoint."""
 
 
 class Interrupted(Exception):
@@ -163,7 +163,12 @@ def fit(
     root = Path(directory)
     device = torch.device(config.device)
     precision = resolve_precision(config)
-    run = {"train": asdict(config), "objective": asdict(objective), "precision": precision, **(identity or {})}
+    run = {
+        "train": asdict(config),
+        "objective": asdict(objective),
+        "precision": precision,
+        **(identity or {}),
+    }
     run["train"].pop("device")
     _claim(root, json.loads(json.dumps(run)))
     learner.to(device).train()
@@ -177,8 +182,7 @@ def fit(
     with _stop_requests() as stop, torch.random.fork_rng(), open(root / "metrics.jsonl", "a") as metrics:
         try:
             for step in range(start, config.steps):
-                windows = Windows(*(None if t is None else t.to(device) for t in data(step)))
-                values = train_step(learner, windows, objective, optimizer, config, step, precision)
+                values = train_step(learner, data(step).to(device), objective, optimizer, config, step, precision)
                 done = step + 1
                 if done % config.log_every == 0 or done == config.steps:
                     now = time.perf_counter()

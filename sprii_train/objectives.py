@@ -49,7 +49,9 @@ def align(
         ValueError: if the shapes differ, are not two-dimensional, or n < 2.
     """
     if a.shape != b.shape or a.ndim != 2:
-        raise ValueError(f"align needs two (n, d) code matrices of one shape, got {tuple(a.shape)} and {tuple(b.shape)}")
+        raise ValueError(
+            f"align needs two (n, d) code matrices of one shape, got {tuple(a.shape)} and {tuple(b.shape)}"
+        )
     n, d = a.shape
     if n < 2:
         raise ValueError(f"align needs n >= 2 pairs for a sample variance, got n = {n}")
@@ -140,7 +142,7 @@ class _SigReg(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, z: Tensor, directions: Tensor, knots: int, extent: float) -> Tensor:  # noqa: D102
+    def forward(ctx, z: Tensor, directions: Tensor, knots: int, extent: float) -> Tensor:
         leading, n, _ = z.shape
         slices = directions.shape[1]
         h = extent / (knots - 1)
@@ -188,7 +190,7 @@ class _SigReg(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, *grad_outputs: Tensor):  # noqa: D102
+    def backward(ctx, *grad_outputs: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         (grad,) = ctx.saved_tensors
         return grad * grad_outputs[0], None, None, None
 

@@ -31,6 +31,16 @@ class Windows(NamedTuple):
     future_actions: Tensor  # (B, max horizon, A)
     labels: Tensor | None = None  # (B, F) persistent properties; read by supervised references only
 
+    def to(self, device: torch.device | str) -> "Windows":
+        """The same windows on a device."""
+        return Windows(
+            self.observations.to(device),
+            self.actions.to(device),
+            self.future_observations.to(device),
+            self.future_actions.to(device),
+            None if self.labels is None else self.labels.to(device),
+        )
+
 
 class Batch(NamedTuple):
     """What the five operations consume; every field may be any structure whose leading axis is B."""

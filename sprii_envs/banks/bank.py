@@ -161,8 +161,7 @@ class Bank:
             out = np.empty(shape, flat.dtype)
         elif out.shape != shape or out.dtype != flat.dtype:
             raise BankError(
-                f"{self.path}: out must be {flat.dtype} of shape {shape}, "
-                f"got {out.dtype} of shape {out.shape}"
+                f"{self.path}: out must be {flat.dtype} of shape {shape}, got {out.dtype} of shape {out.shape}"
             )
         # mode="clip" makes NumPy write straight into `out`; the bounds are already checked.
         return np.take(flat, index, axis=0, out=out, mode="clip")
@@ -197,9 +196,7 @@ class Bank:
                 f"{self.path}: episodes {rows.shape} and starts {begins.shape} do not fit together"
             ) from None
         if rows.ndim != 1:
-            raise BankError(
-                f"{self.path}: episodes and starts must be one-dimensional, got shape {rows.shape}"
-            )
+            raise BankError(f"{self.path}: episodes and starts must be one-dimensional, got shape {rows.shape}")
         outside = (rows < 0) | (rows >= column.shape[0])
         if outside.any():
             bad = rows[outside.argmax()]
@@ -224,8 +221,7 @@ class Bank:
             found = storage.checksum(self.path / name)
             if found != recorded["sha256"]:
                 raise BankError(
-                    f"{self.path / name}: contents changed: SHA-256 {found[:12]}…, "
-                    f"expected {recorded['sha256'][:12]}…"
+                    f"{self.path / name}: contents changed: SHA-256 {found[:12]}…, expected {recorded['sha256'][:12]}…"
                 )
 
     def info(self) -> dict[str, Any]:
@@ -245,8 +241,7 @@ class Bank:
             "columns": {c.name: {"shape": list(c.shape), "dtype": c.dtype} for c in self._columns.values()},
             "bytes": sum(recorded["bytes"] for recorded in self._manifest.files.values()),
             "properties": {
-                name: [float(np.min(table[name])), float(np.max(table[name]))]
-                for name in self.properties.names
+                name: [float(np.min(table[name])), float(np.max(table[name]))] for name in self.properties.names
             },
             "complete_episodes": float(np.mean(table["length"] == protocol.steps)),
             "packages": dict(self._manifest.packages),

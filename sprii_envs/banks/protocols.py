@@ -78,9 +78,7 @@ class BankProtocol:
         if set(data) != expected:
             missing, surplus = sorted(expected - set(data)), sorted(set(data) - expected)
             raise ValueError(f"protocol has missing fields {missing} and unknown fields {surplus}")
-        return cls(
-            **{**data, "systems": dict(data["systems"]), "behaviour": behaviours.from_dict(data["behaviour"])}
-        )
+        return cls(**{**data, "systems": dict(data["systems"]), "behaviour": behaviours.from_dict(data["behaviour"])})
 
     def __eq__(self, other: object) -> bool:
         """Equal in every field, the order of the splits included."""
@@ -93,9 +91,7 @@ class BankProtocol:
     def differences(self, other: "BankProtocol") -> str:
         """The fields in which `other` differs, as 'field: mine, not theirs'; empty when equal."""
         mine, theirs = self.to_dict(), other.to_dict()
-        return "; ".join(
-            f"{key}: {mine[key]!r}, not {theirs[key]!r}" for key in mine if mine[key] != theirs[key]
-        )
+        return "; ".join(f"{key}: {mine[key]!r}, not {theirs[key]!r}" for key in mine if mine[key] != theirs[key])
 
 
 D_CLEAN = BankProtocol(

@@ -110,21 +110,16 @@ class Manifest:
         path = folder / MANIFEST
         data = read_json(path)
         if data.get("format") != FORMAT:
-            raise BankError(
-                f"{path}: not a bank manifest (format {data.get('format')!r}, expected {FORMAT!r})"
-            )
+            raise BankError(f"{path}: not a bank manifest (format {data.get('format')!r}, expected {FORMAT!r})")
         if data.get("schema") != SCHEMA:
             raise BankError(f"{path}: bank schema {data.get('schema')!r}, this version reads schema {SCHEMA}")
         try:
             manifest = cls(
                 protocol=BankProtocol.from_dict(data["protocol"]),
-                properties=PersistentProperties(
-                    PersistentProperty(**_infinite(p)) for p in data["properties"]
-                ),
+                properties=PersistentProperties(PersistentProperty(**_infinite(p)) for p in data["properties"]),
                 columns=tuple(Column(**{**c, "shape": tuple(c["shape"])}) for c in data["columns"]),
                 files={
-                    name: {"bytes": int(f["bytes"]), "sha256": str(f["sha256"])}
-                    for name, f in data["files"].items()
+                    name: {"bytes": int(f["bytes"]), "sha256": str(f["sha256"])} for name, f in data["files"].items()
                 },
                 packages=data["packages"],
             )
@@ -134,9 +129,7 @@ class Manifest:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BankError(f"{path}: damaged manifest: {type(error).__name__}: {error}") from error
         if not consistent:
-            raise BankError(
-                f"{path}: damaged or edited manifest: its fingerprint does not match its contents"
-            )
+            raise BankError(f"{path}: damaged or edited manifest: its fingerprint does not match its contents")
         for name in (*sizes, TABLE):
             if name not in manifest.files:
                 raise BankError(f"{path}: damaged manifest: no size and checksum for {name}")

@@ -95,10 +95,7 @@ class Derangement:
 
     def bind(self, table: EpisodeTable, relation: Relation, index: PairIndex) -> BoundKernel:
         codes, groups = table.codes(self.by)
-        if (
-            not relation.same_episode
-            and fold(table, (*relation.shared, self.by))[1] != fold(table, relation.shared)[1]
-        ):
+        if not relation.same_episode and fold(table, (*relation.shared, self.by))[1] != fold(table, relation.shared)[1]:
             raise ValueError(
                 f"Derangement(by={self.by!r}) exchanges donors between {self.by} groups, but under the "
                 f"relation '{relation}' a donor may come from another group already; "

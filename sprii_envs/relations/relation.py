@@ -39,9 +39,7 @@ class Relation:
         if both:
             raise ValueError(f"no pair can both share and differ in {', '.join(map(repr, both))}")
         if self.same_episode and (self.shared or self.differ):
-            raise ValueError(
-                "same_episode=True pairs windows of one episode: it takes no shared or differ columns"
-            )
+            raise ValueError("same_episode=True pairs windows of one episode: it takes no shared or differ columns")
 
     def __str__(self) -> str:
         if self.name:

@@ -69,9 +69,7 @@ class PairSampler:
             )
         if "split" in table and table.codes("split")[1] > 1:
             splits = np.unique(table["split"])
-            raise ValueError(
-                f"the table mixes the splits {few(splits)}; pass one: table.select({str(splits[0])!r})"
-            )
+            raise ValueError(f"the table mixes the splits {few(splits)}; pass one: table.select({str(splits[0])!r})")
         self.bound = self.kernel.bind(table, relation, build_index(table, relation))
         self.recipients = _recipients(table, relation, self.bound.legal, law, distinct, on_missing)
         self._fingerprint: str | None = None

@@ -76,15 +76,11 @@ class EpisodeTable:
                 raise ValueError(f"column {name!r} must hold integers or strings, got {built[name].dtype}")
         if built["length"].min() < 1:
             bad = built["episode"][built["length"] < 1]
-            raise ValueError(
-                f"column 'length' must be at least 1 observation; not so for episodes {few(bad)}"
-            )
+            raise ValueError(f"column 'length' must be at least 1 observation; not so for episodes {few(bad)}")
         ids = np.sort(built["episode"])
         twice = np.unique(ids[1:][ids[1:] == ids[:-1]])
         if len(twice):
-            raise ValueError(
-                f"column 'episode' must hold unique ids; {len(twice)} occur more than once: {few(twice)}"
-            )
+            raise ValueError(f"column 'episode' must hold unique ids; {len(twice)} occur more than once: {few(twice)}")
         self._columns = built
         self.rows = _frozen(np.arange(count))
 
@@ -119,9 +115,7 @@ class EpisodeTable:
         except KeyError:
             close = difflib.get_close_matches(str(name), self._columns, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ValueError(
-                f"no column {name!r} in the episode table ({_listed(self._columns)}){hint}"
-            ) from None
+            raise ValueError(f"no column {name!r} in the episode table ({_listed(self._columns)}){hint}") from None
 
     def __repr__(self) -> str:
         systems = self.codes("system")[1]
@@ -146,9 +140,7 @@ class EpisodeTable:
             elif chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
                 raise ValueError("select takes a split name, a boolean mask or 1-D row numbers")
             elif chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
-                raise ValueError(
-                    f"row numbers must lie in [0, {len(self)}), got {chosen.min()}..{chosen.max()}"
-                )
+                raise ValueError(f"row numbers must lie in [0, {len(self)}), got {chosen.min()}..{chosen.max()}")
             elif len(np.unique(chosen)) != len(chosen):
                 raise ValueError("row numbers must be distinct: an episode cannot be in the table twice")
             if not chosen.size:
@@ -227,9 +219,7 @@ class EpisodeTable:
                 raise
             raise ValueError(f"{os.fspath(path)} is not an episode table or is damaged: {error}") from error
         if version != _FORMAT:
-            raise ValueError(
-                f"{os.fspath(path)} has episode-table format {version}; this version reads {_FORMAT}"
-            )
+            raise ValueError(f"{os.fspath(path)} has episode-table format {version}; this version reads {_FORMAT}")
         table = cls(arrays)
         table.rows = _frozen(rows)
         return table

@@ -35,9 +35,7 @@ class WindowSampler:
     history, horizon : in observations; the paper's 24 and 16 (`app:implementation`)
     """
 
-    def __init__(
-        self, lengths: EpisodeTable | ArrayLike, history: int = 24, horizon: int = 16, seed: int = 0
-    ) -> None:
+    def __init__(self, lengths: EpisodeTable | ArrayLike, history: int = 24, horizon: int = 16, seed: int = 0) -> None:
         self.history, self.horizon = check_count(history, "history", 1), check_count(horizon, "horizon")
         self.seed = check_count(seed, "seed")
         if isinstance(lengths, EpisodeTable):
@@ -76,9 +74,7 @@ class WindowSampler:
             f"two histories of {self.history} + horizon {self.horizon} (relation '{relation}')",
         )
         if (recipient != donor).any():
-            raise ValueError(
-                f"the relation '{relation}' pairs an episode with itself, but these pairs do not"
-            )
+            raise ValueError(f"the relation '{relation}' pairs an episode with itself, but these pairs do not")
         slack = self._last[recipient] - self.history
         donor_start, gap = _ordered_pairs(below(rng, (slack + 1) * (slack + 2) // 2))
         return WindowPairs(recipient, gap + self.history, donor, donor_start)

@@ -30,12 +30,7 @@ def standardise(train: Array, *others: Array) -> tuple[Array, ...]:
     """Centre and scale all arrays (n, d) by the training mean and SD; constant columns become zero."""
     scaler = StandardScaler().fit(train)
     constant = train.std(0) <= 1e-7 * max(1.0, float(np.abs(train).max()))
-    scaled = []
-    for array in (train, *others):
-        out = scaler.transform(array)
-        out[:, constant] = 0.0
-        scaled.append(out)
-    return tuple(scaled)
+    return tuple(np.where(constant, 0.0, np.asarray(scaler.transform(array))) for array in (train, *others))
 
 
 def ridge_probe(
@@ -58,7 +53,10 @@ def ridge_probe(
     """
     folds = min(5, len(np.unique(train_systems)))
     search = GridSearchCV(
-        make_pipeline(StandardScaler(), Ridge()), {"ridge__alpha": list(penalties)}, cv=GroupKFold(folds), scoring="r2"
+        make_pipeline(StandardScaler(), Ridge()),
+        {"ridge__alpha": list(penalties)},
+        cv=GroupKFold(folds),
+        scoring="r2",
     )
     search.fit(train_codes, train_target, groups=train_systems)
     return float(r2_score(test_target, search.predict(test_codes)))
@@ -88,7 +86,9 @@ def between_within(codes: Array, systems: NDArray) -> Geometry:
     """
     ids, inverse, counts = np.unique(systems, return_inverse=True, return_counts=True)
     if len(ids) < 2 or counts.min() < 2:
-        raise ValueError(f"between/within needs >= 2 systems with >= 2 codes each, got {len(ids)} with >= {counts.min()}")
+        raise ValueError(
+            f"between/within needs >= 2 systems with >= 2 codes each, got {len(ids)} with >= {counts.min()}"
+        )
     means, _ = centroids(codes, systems)
     squared = np.bincount(inverse, ((codes - means[inverse]) ** 2).sum(1))
     within = float(np.mean(2.0 * squared / (counts - 1)))

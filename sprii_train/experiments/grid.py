@@ -148,7 +148,9 @@ def _display(cells: Sequence[Cell]) -> Iterator[Callable[[str, int, float], None
         if time.monotonic() - spoken > 10:
             spoken = time.monotonic()
             done = sum(at.values())
-            running = ", ".join(f"{t} {s}" for t, s in at.items() if 0 < s < next(c.steps for c in cells if c.title == t))
+            running = ", ".join(
+                f"{t} {s}" for t, s in at.items() if 0 < s < next(c.steps for c in cells if c.title == t)
+            )
             print(f"{spoken - started:6.0f} s  {done}/{total} steps  {running}", file=sys.stderr, flush=True)
 
     yield line

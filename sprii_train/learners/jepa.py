@@ -101,6 +101,8 @@ class HistoryEncoder(nn.Module):
 class JEPA(nn.Module):
     """The controlled JEPA as a `Learner` (Table `tab:ctp-interfaces`, first row)."""
 
+    mask: Tensor
+
     def __init__(self, config: JEPAConfig) -> None:
         super().__init__()
         self.config = config
@@ -113,7 +115,11 @@ class JEPA(nn.Module):
         )  # fmt: skip
         # Without this norm the embedding variance falls to 0.02: self error looks superb and nothing is learned.
         self.encoder_norm = nn.BatchNorm1d(c.embedding)
-        persistent = {"split": c.persistent, "monolithic": c.persistent + c.current, "supervised": c.label_dim}
+        persistent = {
+            "split": c.persistent,
+            "monolithic": c.persistent + c.current,
+            "supervised": c.label_dim,
+        }
         self.history = HistoryEncoder(c, persistent[c.context])
         context_dim = persistent[c.context]
         if c.context != "monolithic":
@@ -177,9 +183,15 @@ class JEPA(nn.Module):
         own = self_loss(self, batch, codes)
         e = torch.cat([batch.history[0], batch.y], dim=1).float()
         directions = sigreg_directions(
-            e.shape[-1], self.config.sigreg_slices, seed=self.directions_at[0], step=self.directions_at[1], device=e.device
+            e.shape[-1],
+            self.config.sigreg_slices,
+            seed=self.directions_at[0],
+            step=self.directions_at[1],
+            device=e.device,
         )
-        regularizer = sigreg(e.flatten(0, 1) if self.config.sigreg_samples == "pooled" else e.transpose(0, 1), directions)
+        regularizer = sigreg(
+            e.flatten(0, 1) if self.config.sigreg_samples == "pooled" else e.transpose(0, 1), directions
+        )
         loss = own + self.config.sigreg_weight * regularizer
         parts = {"self": own, "sigreg": regularizer, "target_variance": batch.y.float().var(0).mean()}
         if self.config.context == "supervised":

@@ -51,7 +51,11 @@ def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
 def _judge(claim: Claim, by_seed: Mapping[int, Arms]) -> Verdict:
     measured = {s: claim.measure(arms) for s, arms in sorted(by_seed.items()) if set(claim.arms) <= set(arms)}
     if not measured:
-        return Verdict(claim.text, "not tested", f"needs the arms {', '.join(claim.arms)} at a budget that means something")
+        return Verdict(
+            claim.text,
+            "not tested",
+            f"needs the arms {', '.join(claim.arms)} at a budget that means something",
+        )
     held = sum(claim.holds(value) for value in measured.values())
     of = len(measured)
     if held == of:
@@ -72,8 +76,10 @@ D_CLEAN_CLAIMS = (
     Claim(
         "Drag can be read from Structure and from Align + Cross far better than from same-rollout and Align–Random",
         ("structure", "align-cross", "same-rollout", "align-random"),
-        lambda a: min(a["structure"]["drag_r2"], a["align-cross"]["drag_r2"])
-        - max(a["same-rollout"]["drag_r2"], a["align-random"]["drag_r2"]),
+        lambda a: (
+            min(a["structure"]["drag_r2"], a["align-cross"]["drag_r2"])
+            - max(a["same-rollout"]["drag_r2"], a["align-random"]["drag_r2"])
+        ),
         lambda v: v > 0.1,
         "lowest of the former − highest of the latter R² (> 0.1)",
     ),

@@ -97,15 +97,13 @@ def write_report(
         f"{preset.protocol.systems[population]} {population} systems"
     )
     pictures = {
-        "summary": figures.summary(
-            summary.labels, summary.measured, summary.paper, budget, bank.protocol.rollouts
-        ),
+        "summary": figures.summary(summary.labels, summary.measured, summary.paper, budget, bank.protocol.rollouts),
         "atlas": figures.atlas(_atlas_panels(cells, bank, root)),
         "curves": figures.curves(_curves(cells, root)),
     }
     images = {name: figures.png(figure) for name, figure in pictures.items()}
     everything = facts | {
-        "Population": f"{bank.protocol.systems[population]} {population} systems, {bank.protocol.rollouts} episodes each",
+        "Population": f"{bank.protocol.systems[population]} {population} systems × {bank.protocol.rollouts} episodes",
         "Bank": f"{bank.protocol.name} v{bank.protocol.version}, fingerprint {bank.fingerprint[:16]}",
         "Learner": ", ".join(f"{k} {v}" for k, v in asdict(preset.learner).items()),
         "Training": ", ".join(f"{k} {v}" for k, v in asdict(preset.train).items() if k != "seed")
@@ -139,8 +137,12 @@ def write_report(
                 (title, caption, base64.b64encode(images[name]).decode())
                 for name, title, caption in (
                     ("summary", "Measures", "Bars are measured here, diamonds are the paper's."),
-                    ("atlas", "What the contexts look like", "Episodes of one system share a colour. Source "
-                     f"{cells[0].train.seed}; axes are the first two principal components, not comparable between arms."),
+                    (
+                        "atlas",
+                        "What the contexts look like",
+                        "Episodes of one system share a colour. Source "
+                        f"{cells[0].train.seed}; axes are the first two principal components of each arm.",
+                    ),
                     ("curves", "Training", "Every source is a line."),
                 )
             ],
@@ -193,7 +195,9 @@ def print_summary(summary: Summary) -> None:
         table.add_row("", *(cell_text(summary.paper.get(arm, {}).get(c)) for c in shown), style="dim", end_section=True)
     console.print(table)
     for verdict in summary.verdicts:
-        colour = "red" if verdict.status == "did not hold" else "green" if verdict.status.startswith("held") else "yellow"
+        colour = (
+            "red" if verdict.status == "did not hold" else "green" if verdict.status.startswith("held") else "yellow"
+        )
         console.print(f"[{colour}]{verdict.status}[/]: {verdict.text}", f"[dim]  {verdict.evidence}[/]", sep="\n")
 
 

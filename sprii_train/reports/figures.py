@@ -4,7 +4,6 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -49,11 +48,16 @@ def summary(
     arms = list(measured)
     figure = Figure(figsize=(13, 8.2), layout="constrained")
     axes = figure.subplots(2, 2)
-    where = np.arange(len(arms))
+    where = [float(i) for i in range(len(arms))]
     names = [labels[a].replace(" alignment", "\nalignment").replace(" + ", " +\n") for a in arms]
     panels = (
         (axes[0, 0], "drag_r2", "Drag R² of single windows (↑)", "linear"),
-        (axes[0, 1], "between_within", "Between / within distance of contexts (↑)", "log"),
+        (
+            axes[0, 1],
+            "between_within",
+            f"Between / within distance of contexts (↑); dashed: no information, 1/{rollouts}",
+            "log",
+        ),
         (axes[1, 1], "gap", "Gap at h16: shuffled − correct-donor error (↑)", "linear"),
     )
     for axis, column, title, scale in panels:
@@ -64,7 +68,6 @@ def summary(
         axis.set_yscale(scale)
     axes[0, 1].set_ylim(bottom=0.08)
     axes[0, 1].axhline(1 / rollouts, color="black", linewidth=0.8, linestyle="--")
-    axes[0, 1].text(-0.45, 1.05 / rollouts, f"no information (1/{rollouts})", fontsize=8, va="bottom")
     axis = axes[1, 0]
     for offset, column, hatch in ((-0.2, "self_h16", ""), (0.2, "correct_h16", "///")):
         for x, arm in zip(where, arms, strict=True):
@@ -146,11 +149,30 @@ def curves(runs: Sequence[tuple[str, str, Sequence[Mapping[str, Any]]]]) -> Figu
 def _bar(axis: Any, x: float, width: float, spread: Spread | None, colour: str, hatch: str = "") -> None:
     if spread is not None:
         error = spread.sd if spread.sd == spread.sd else None
-        axis.bar(x, spread.mean, width, yerr=error, capsize=3, color=colour, hatch=hatch, edgecolor="white", alpha=0.9)
+        axis.bar(
+            x,
+            spread.mean,
+            width,
+            yerr=error,
+            capsize=3,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+            alpha=0.9,
+        )
 
 
 def _diamond(axis: Any, x: float, spread: Spread | None) -> None:
     if spread is not None:
         axis.errorbar(
-            x, spread.mean, yerr=spread.sd, fmt="D", ms=5, mfc="white", mec="black", ecolor="black", capsize=2, zorder=3
+            x,
+            spread.mean,
+            yerr=spread.sd,
+            fmt="D",
+            ms=5,
+            mfc="white",
+            mec="black",
+            ecolor="black",
+            capsize=2,
+            zorder=3,
         )

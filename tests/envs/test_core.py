@@ -82,9 +82,7 @@ def test_vector_and_single_environments_agree_exactly_through_resets(n, mode, ob
 
 
 @pytest.mark.parametrize("obs_type", ["state", "pixels"])
-@pytest.mark.parametrize(
-    "kwargs", [{}, {"systems": SET}, {"system": {"drag": 2.5}}, {"system": "c", "systems": SET}]
-)
+@pytest.mark.parametrize("kwargs", [{}, {"systems": SET}, {"system": {"drag": 2.5}}, {"system": "c", "systems": SET}])
 def test_registered_vector_and_single_environments_agree(kwargs, obs_type):
     native = gym.make_vec(ID, num_envs=5, obs_type=obs_type, **kwargs)
     sync = gym.make_vec(ID, num_envs=5, obs_type=obs_type, vectorization_mode="sync", **kwargs)

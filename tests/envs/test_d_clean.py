@@ -102,8 +102,7 @@ def test_a_frame_shows_neither_drag_nor_velocity():
     b = world.draw(np.array([[0.3, 0.4, 9.0, -9.0]]), 64)
     assert np.array_equal(a, b)
     frames = [
-        gym.make(ID, obs_type="pixels").reset(seed=0, options={"system": {"drag": drag}})[0]
-        for drag in (0.5, 4.0)
+        gym.make(ID, obs_type="pixels").reset(seed=0, options={"system": {"drag": drag}})[0] for drag in (0.5, 4.0)
     ]
     assert np.array_equal(*frames)
 

@@ -26,9 +26,7 @@ def test_environments_are_registered_on_import():
 
 
 def test_make_imports_the_module_named_in_the_id():
-    out = python(
-        "import gymnasium as gym; print(gym.make('sprii_envs:sprii/D-Clean-v0').reset(seed=0)[0].shape)"
-    )
+    out = python("import gymnasium as gym; print(gym.make('sprii_envs:sprii/D-Clean-v0').reset(seed=0)[0].shape)")
     assert out.strip() == "(4,)"
 
 

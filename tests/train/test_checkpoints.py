@@ -1,4 +1,4 @@
-"""Learners and training states on disk: exact, whole or absent, and refused with the name of what is wrong."""
+"""Learners and training states on disk: exact, whole or absent, refused with the name of what is wrong."""
 
 import json
 import shutil
@@ -172,19 +172,34 @@ def truncate(path: Path) -> None:
         (lambda m: truncate(m / "model.safetensors"), r"model\.safetensors is damaged or truncated"),
         (lambda m: (m / "model.safetensors").write_bytes(b""), r"model\.safetensors is damaged or truncated"),
         (lambda m: (m / "model.safetensors").unlink(), r"model\.safetensors does not exist"),
-        (lambda m: (m / "config.json").write_text('{"learner": "jepa", '), r"config\.json is damaged: not JSON"),
+        (
+            lambda m: (m / "config.json").write_text('{"learner": "jepa", '),
+            r"config\.json is damaged: not JSON",
+        ),
         (lambda m: (m / "config.json").write_bytes(b"\xff\xfe\x00"), r"config\.json is damaged: not JSON"),
         (lambda m: (m / "config.json").write_text("[]"), r"config\.json names no known learner; legal: jepa"),
         (lambda m: (m / "config.json").write_text('{"learner": "jepa"}'), r"config\.json does not describe"),
-        (lambda m: (m / "config.json").write_text('{"learner": "jepa", "config": 3}'), r"config\.json does not describe"),
+        (
+            lambda m: (m / "config.json").write_text('{"learner": "jepa", "config": 3}'),
+            r"config\.json does not describe",
+        ),
         (lambda m: (m / "config.json").unlink(), r"config\.json does not exist"),
         (lambda m: shutil.rmtree(m), r"config\.json does not exist"),
         (lambda m: edit(m / "config.json", learner="dreamer"), "names no known learner; legal: jepa"),
         (lambda m: edit(m / "config.json", learner=["jepa"]), "names no known learner"),
-        (lambda m: edit(m / "config.json", config={"depth": 3}), r"unknown fields \['depth'\]; legal: .*'layers'"),
-        (lambda m: edit(m / "config.json", config={"context": "both"}), "does not describe a learner: .*context"),
+        (
+            lambda m: edit(m / "config.json", config={"depth": 3}),
+            r"unknown fields \['depth'\]; legal: .*'layers'",
+        ),
+        (
+            lambda m: edit(m / "config.json", config={"context": "both"}),
+            "does not describe a learner: .*context",
+        ),
         (lambda m: edit(m / "config.json", config={"width": "8"}), "does not describe a learner"),
-        (lambda m: edit(m / "config.json", config={"persistent": 9}), r"another architecture.*head.*\(4,\).*\(9,\)"),
+        (
+            lambda m: edit(m / "config.json", config={"persistent": 9}),
+            r"another architecture.*head.*\(4,\).*\(9,\)",
+        ),
         (lambda m: edit(m / "config.json", config={"layers": 3}), r"another architecture.*blocks\.2.*absent"),
     ],
 )

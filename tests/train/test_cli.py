@@ -34,7 +34,9 @@ def test_quickstart_leaves_a_report_rows_and_pictures(smoke):
     out, done = smoke
     results = json.loads((out / "results.json").read_text())
     assert [r["arm"] for r in results["rows"]] == ["structure", "same-rollout", "align-cross", "align-random"]
-    assert {"arm", "seed", "steps", "drag_r2", "between_within", "self_h16", "correct_h16", "gap"} <= set(results["rows"][0])
+    assert {"arm", "seed", "steps", "drag_r2", "between_within", "self_h16", "correct_h16", "gap"} <= set(
+        results["rows"][0]
+    )
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 3
     assert "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", page)  # self-contained

@@ -69,7 +69,12 @@ def test_labels_are_standardised_by_training_systems_only(bank: Bank):
 def test_pairs_obey_the_relation(bank: Bank, name: str, split: str):
     recipe, pairs = RECIPES[name], 6
     data = PairedWindows(
-        WindowReader(bank, HISTORY, HORIZONS), split, relation=recipe.relation, kernel=recipe.kernel, pairs=pairs, seed=2
+        WindowReader(bank, HISTORY, HORIZONS),
+        split,
+        relation=recipe.relation,
+        kernel=recipe.kernel,
+        pairs=pairs,
+        seed=2,
     )
     legal = np.flatnonzero(bank.table["split"] == split)
     seen = set()

@@ -34,9 +34,7 @@ from sprii_train.fit import (
 from sprii_train.learners import JEPA
 from sprii_train.protocol import Objective, Windows, training_loss
 
-CONFIG = TrainConfig(
-    steps=10, pairs=8, warmup=3, checkpoint_every=4, log_every=2, precision="fp32", learning_rate=1e-2
-)
+CONFIG = TrainConfig(steps=10, pairs=8, warmup=3, checkpoint_every=4, log_every=2, precision="fp32", learning_rate=1e-2)
 OBJECTIVE = Objective(lambda_p=1.0, lambda_x=0.1)
 
 Progress = Callable[[int, dict[str, float]], None]
@@ -123,7 +121,10 @@ import test_fit
 from sprii_envs.banks import Bank
 from sprii_train.data import PairedWindows, WindowReader
 data = PairedWindows(WindowReader(Bank.open({bank!r}), test_fit.HISTORY, test_fit.HORIZONS), pairs=8, seed=0)
-test_fit.train(data, Path({folder!r}), lambda step, _: os.kill(os.getpid(), signal.SIGKILL) if step == 7 else None)
+def die(step, _):
+    if step == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+test_fit.train(data, Path({folder!r}), die)
 """
 
 
@@ -158,9 +159,9 @@ def test_another_run_is_refused(data: PairedWindows, tmp_path: Path):
         run(replace(short, learning_rate=0.5), bank="a")
     with pytest.raises(CheckpointError, match="objective differ"):
         run(objective=Objective(), bank="a")
-    with pytest.raises(CheckpointError, match="bank differ .*there a, here b"):
+    with pytest.raises(CheckpointError, match=r"bank differ .*there a, here b"):
         run(bank="b")
-    with pytest.raises(CheckpointError, match="bank differ .*there a, here None"):
+    with pytest.raises(CheckpointError, match=r"bank differ .*there a, here None"):
         run()
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
     (tmp_path / "run.json").write_text("{")
@@ -257,7 +258,11 @@ def test_precision():
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"steps": 0}, "steps is 0"), ({"pairs": 0}, "pairs is 0"), ({"precision": "fp16"}, "legal: auto, fp32, bf16")],
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"pairs": 0}, "pairs is 0"),
+        ({"precision": "fp16"}, "legal: auto, fp32, bf16"),
+    ],
 )
 def test_config_refuses(changes: dict, message: str):
     with pytest.raises(ValueError, match=message):
@@ -268,7 +273,7 @@ def test_config_refuses(changes: dict, message: str):
 
 
 class Extra(Plain):
-    """Adds a named part, NaN for a batch whose first action is NaN, and a gradient that overflows for one that is infinite."""
+    """Adds a named part: NaN, or finite with an infinite gradient, as the batch's first number says."""
 
     def native_loss(self, batch, codes):
         loss, parts = super().native_loss(batch, codes)
@@ -282,7 +287,8 @@ class Extra(Plain):
 
 
 @pytest.mark.parametrize(
-    ("marker", "message"), [(1e3, "step 6: extra is not finite"), (1e4, "step 6: the gradient norm is not finite")]
+    ("marker", "message"),
+    [(1e3, "step 6: extra is not finite"), (1e4, "step 6: the gradient norm is not finite")],
 )
 @pytest.mark.parametrize("every", [4, 100])
 def test_nonfinite_guard(windows: Windows, tmp_path: Path, marker: float, message: str, every: int):

@@ -9,7 +9,17 @@ from torch import nn
 
 from sprii_train.learners import JEPA
 from sprii_train.objectives import align
-from sprii_train.protocol import Batch, Codes, Learner, Objective, Windows, check_learner, encode, self_loss, take
+from sprii_train.protocol import (
+    Batch,
+    Codes,
+    Learner,
+    Objective,
+    Windows,
+    check_learner,
+    encode,
+    self_loss,
+    take,
+)
 from sprii_train.protocol import training_loss as training_loss_of
 
 N = 8
@@ -57,7 +67,10 @@ def test_lambda_zero_is_the_native_loss(windows: Windows):
         batch = learner.prepare(windows)
         codes = encode(learner, batch)
         if native_on == "recipients":
-            batch, codes = Batch(*(take(f, slice(N, None)) for f in batch)), Codes(codes.z_s[N:], codes.z_p[N:])
+            batch, codes = (
+                Batch(*(take(f, slice(N, None)) for f in batch)),
+                Codes(codes.z_s[N:], codes.z_p[N:]),
+            )
         expected, native_parts = learner.native_loss(batch, codes)
         assert torch.equal(loss, expected)
         assert parts.keys() == native_parts.keys()
@@ -95,7 +108,10 @@ def test_sum_of_weighted_terms(windows: Windows):
 def test_who_predicts_with_whose_context(windows: Windows):
     """Row i is the donor of row n + i; in both directions each is once the other's."""
     learner = Plain()
-    z_s, z_p = learner.encode_current(windows.observations[:, -1]), learner.encode_history(windows.observations)
+    z_s, z_p = (
+        learner.encode_current(windows.observations[:, -1]),
+        learner.encode_history(windows.observations),
+    )
 
     learner.calls.clear()
     _, parts = training_loss_of(learner, windows, Objective(lambda_x=1.0, cross_directions="one"))
@@ -103,10 +119,9 @@ def test_who_predicts_with_whose_context(windows: Windows):
     assert torch.equal(given_s, z_s[N:])
     assert torch.equal(given_p, z_p[:N])
     assert torch.equal(u, windows.future_actions[N:])
-    by_hand = [
-        float((learner.predict(z_s[[N + i]], z_p[[i]], u[[i]]) - windows.future_observations[[N + i]]).square().mean())
-        for i in range(N)
-    ]
+    y = windows.future_observations[N:]
+    errors = [learner.predict(z_s[[N + i]], z_p[[i]], u[[i]]) - y[[i]] for i in range(N)]
+    by_hand = [error.square().mean().item() for error in errors]
     assert float(parts["cross"]) == pytest.approx(sum(by_hand) / N, rel=1e-5)
 
     learner.calls.clear()

@@ -32,9 +32,13 @@ def test_what_the_paper_leaves_open():
     """Native loss on all windows and Cross in both directions, in every arm alike."""
     for arm in RECIPES.values():
         assert (arm.objective.native_on, arm.objective.cross_directions) == ("all", "both")
-        assert (arm.objective.invariance, arm.objective.variance, arm.objective.covariance) == (25.0, 25.0, 1.0)
+        assert (arm.objective.invariance, arm.objective.variance, arm.objective.covariance) == (
+            25.0,
+            25.0,
+            1.0,
+        )
 
 
 def test_unknown_arm():
-    with pytest.raises(ValueError, match="unknown arm 'algin'; legal: native, structure, .*supervised"):
+    with pytest.raises(ValueError, match=r"unknown arm 'algin'; legal: native, structure, .*supervised"):
         recipe("algin")

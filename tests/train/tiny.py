@@ -19,8 +19,8 @@ PROTOCOL = D_CLEAN.replace(
 """Episode e has system e // 4; 12 train, 4 validation and 6 test systems. A start lies in 0…11."""
 
 JEPA_CONFIG = JEPAConfig(
-    history=HISTORY, horizons=HORIZONS, embedding=8, persistent=4, current=3, action_feature=4, horizon_feature=4,
-    width=8, layers=2, heads=2, predictor_width=16, sigreg_slices=16,
+    history=HISTORY, horizons=HORIZONS, embedding=8, persistent=4, current=3, action_feature=4,
+    horizon_feature=4, width=8, layers=2, heads=2, predictor_width=16, sigreg_slices=16,
 )  # fmt: skip
 
 
@@ -56,7 +56,10 @@ class Plain(nn.Module):
 
     def prepare(self, windows: Windows) -> Batch:
         return Batch(
-            windows.observations, windows.observations[:, -1], windows.future_actions, windows.future_observations
+            windows.observations,
+            windows.observations[:, -1],
+            windows.future_actions,
+            windows.future_observations,
         )
 
     def encode_history(self, history: Tensor) -> Tensor:

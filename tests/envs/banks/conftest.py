@@ -5,9 +5,7 @@ from bank_files import read
 
 from sprii_envs.banks import D_CLEAN, Bank, BankProtocol, build
 
-SMALL = D_CLEAN.replace(
-    systems={"train": 6, "validation": 2, "test": 2}, rollouts=3, steps=20, systems_per_chunk=2
-)
+SMALL = D_CLEAN.replace(systems={"train": 6, "validation": 2, "test": 2}, rollouts=3, steps=20, systems_per_chunk=2)
 
 
 @pytest.fixture(scope="session")

@@ -41,9 +41,7 @@ def test_a_file_or_an_empty_folder(tmp_path):
 def test_missing_truncated_and_lengthened_files(copy, name):
     whole = (copy / name).read_bytes()
     (copy / name).write_bytes(whole[:-1])
-    with pytest.raises(
-        BankError, match=rf"{name}: truncated: {len(whole) - 1:,} bytes, expected {len(whole):,}"
-    ):
+    with pytest.raises(BankError, match=rf"{name}: truncated: {len(whole) - 1:,} bytes, expected {len(whole):,}"):
         Bank.open(copy)
     (copy / name).write_bytes(whole + b"\0")
     with pytest.raises(BankError, match=f"{name}: too long"):

@@ -16,9 +16,7 @@ from sprii_envs.relations.kernels import _chain, _log_tries, derangement
 def exhaustive(labels):
     from itertools import permutations
 
-    return [
-        p for p in permutations(range(len(labels))) if all(labels[j] != labels[i] for i, j in enumerate(p))
-    ]
+    return [p for p in permutations(range(len(labels))) if all(labels[j] != labels[i] for i, j in enumerate(p))]
 
 
 @pytest.mark.parametrize(
@@ -119,9 +117,7 @@ def test_infeasible_batches_are_named():
     table = systems([2, 2], length=80)
     sampler = PairSampler(table, SAME_SYSTEM, Derangement(), distinct="system")
     sampler.batch(0, 2)
-    message = (
-        r"a batch of 1 cannot be deranged by 'system': 1 of its recipients are of system [01], more than half"
-    )
+    message = r"a batch of 1 cannot be deranged by 'system': 1 of its recipients are of system [01], more than half"
     with pytest.raises(ValueError, match=message):
         sampler.batch(0, 1)
     with pytest.raises(ValueError, match="needs at least two groups; the table has one"):

@@ -17,9 +17,10 @@ from sprii_train.protocol import Batch, Windows
 
 
 class Oracle:
-    """z_p is the standardised label plus, optionally, an offset of the window; its prediction is z_p, the target y too.
+    """z_p is the standardised label, plus a multiple of the window's first coordinate; it predicts z_p.
 
-    Horizon k reports (k + 1)·(z_p − y)²: zero for the system's own label, (g_i − g_j)² for another's.
+    The target is the label. Horizon k reports (k + 1)·(z_p − y)²: zero for the system's own label,
+    (g_i − g_j)² for another's.
     """
 
     def __init__(self, offset: float = 0.0) -> None:
@@ -68,7 +69,7 @@ def test_encode_split_is_one_window_an_episode(bank: Bank, reader: WindowReader,
 
 
 def test_oracle(bank: Bank, reader: WindowReader):
-    """Own and correct donors: 0. Shuffled: the mean of (g_i − g_j)² over i ≠ j, within five standard errors."""
+    """Own and correct: 0. Shuffled: the mean of (g_i − g_j)² over i ≠ j, within five standard errors."""
     encoded = encode_split(Oracle(), reader, "test", seed=0)
     rounds = 1500
     got = donor_errors(Oracle(), encoded, seed=1, rounds=rounds)
@@ -113,11 +114,7 @@ def test_equals_a_loop_over_pairs(reader: WindowReader):
     recipients = []
     for kernel, expected, same in ((None, got.correct, True), (Derangement(), got.shuffled, False)):
         sampler = PairSampler(encoded.table, SAME_SYSTEM, kernel, seed=3, distinct="system")
-        pairs = [
-            (int(r), int(d))
-            for step in range(5)
-            for r, d in zip(*sampler.batch(step, 6)[:2], strict=True)
-        ]
+        pairs = [(int(r), int(d)) for step in range(5) for r, d in zip(*sampler.batch(step, 6)[:2], strict=True)]
         assert all((systems[r] == systems[d]) is np.bool_(same) and r != d for r, d in pairs)
         assert all(len({systems[r] for r, _ in pairs[i : i + 6]}) == 6 for i in range(0, 30, 6))
         np.testing.assert_allclose(expected, np.mean([error(r, d) for r, d in pairs], axis=0), rtol=1e-5)

@@ -7,7 +7,13 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
-from sprii_train.analysis.formation import RIDGE_PENALTIES, between_within, centroids, ridge_probe, standardise
+from sprii_train.analysis.formation import (
+    RIDGE_PENALTIES,
+    between_within,
+    centroids,
+    ridge_probe,
+    standardise,
+)
 
 Array = NDArray[np.float64]
 
@@ -58,7 +64,7 @@ def test_ridge_probe_equals_the_procedure_by_hand(noise: float):
 
 @pytest.mark.parametrize("noise", [0.0, 0.5, 1.0])
 def test_ridge_probe_of_planted_codes(noise: float):
-    """The best linear reader of factor + noise explains 1/(1 + noise²); 400 systems, four standard errors or more."""
+    """The best linear reader of factor + noise explains 1/(1 + noise²); 400 systems."""
     expected = 1.0 / (1.0 + noise**2)
     assert ridge_probe(*planted(noise, systems=400)) == pytest.approx(expected, abs=1e-6 if noise == 0 else 0.05)
 
@@ -114,7 +120,11 @@ def test_between_within_equals_the_double_loop():
 
 def test_between_within_closed_form():
     """Codes ±1 about system means 0 and 10: within = 4, between = 100."""
-    assert tuple(between_within(np.array([[-1.0], [1.0], [9.0], [11.0]]), np.array([0, 0, 1, 1]))) == (4.0, 100.0, 25.0)
+    assert tuple(between_within(np.array([[-1.0], [1.0], [9.0], [11.0]]), np.array([0, 0, 1, 1]))) == (
+        4.0,
+        100.0,
+        25.0,
+    )
 
 
 @pytest.mark.parametrize("rollouts", [2, 4, 8])

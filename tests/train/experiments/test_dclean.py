@@ -13,12 +13,20 @@ from tiny import HORIZONS, JEPA_CONFIG, PROTOCOL, naive_windows
 
 from sprii_envs.banks import D_CLEAN, Bank
 from sprii_envs.relations import WindowSampler
+from sprii_train.analysis.donors import encode_split
 from sprii_train.checkpoints import load
-from sprii_train.experiments.dclean import EVALUATION_SEED, PRESETS, DCleanCell, Preset, cells, measure, open_bank
+from sprii_train.data import WindowReader
+from sprii_train.experiments.dclean import (
+    EVALUATION_SEED,
+    PRESETS,
+    DCleanCell,
+    Preset,
+    cells,
+    measure,
+    open_bank,
+)
 from sprii_train.experiments.grid import folder_of
 from sprii_train.fit import TrainConfig, resolve_precision
-from sprii_train.analysis.donors import encode_split
-from sprii_train.data import WindowReader
 from sprii_train.learners import JEPA, JEPAConfig
 from sprii_train.recipes import RECIPES
 
@@ -26,7 +34,8 @@ TRAIN = TrainConfig(steps=3, pairs=8, warmup=1, checkpoint_every=2, log_every=1,
 TINY = Preset("tiny", JEPA_CONFIG, TRAIN, ("structure", "align-random"), (0, 1), PROTOCOL)
 
 MEASURES = {
-    "drag_r2", "drag_r2_centroid", "log_drag_r2", "within", "between", "between_within", "code_sd", "target_variance",
+    "drag_r2", "drag_r2_centroid", "log_drag_r2", "within", "between", "between_within", "code_sd",
+    "target_variance",
     "self_h1", "self_h3", "correct_h1", "correct_h3", "shuffled_h1", "shuffled_h3", "gap",
 }  # fmt: skip
 
@@ -106,9 +115,7 @@ def test_identity_changes_with_every_field(bank: Bank, tmp_path: Path):
     variants = {
         f"learner.{f.name}": replace(
             base,
-            learner=replace(
-                JEPA_CONFIG, **{f.name: 16 if f.name == "width" else other(getattr(JEPA_CONFIG, f.name))}
-            )
+            learner=replace(JEPA_CONFIG, **{f.name: 16 if f.name == "width" else other(getattr(JEPA_CONFIG, f.name))})
             if f.name != "heads"
             else replace(JEPA_CONFIG, heads=4),
         )
@@ -118,7 +125,9 @@ def test_identity_changes_with_every_field(bank: Bank, tmp_path: Path):
         f"train.{f.name}": replace(base, train=replace(TRAIN, **{f.name: other(getattr(TRAIN, f.name))}))
         for f in dataclasses.fields(TrainConfig)
     }
-    variants |= {name: replace(base, **{name: other(getattr(base, name))}) for name in ("arm", "fingerprint", "population")}
+    variants |= {
+        name: replace(base, **{name: other(getattr(base, name))}) for name in ("arm", "fingerprint", "population")
+    }
     folders = {name: folder_of(c, tmp_path) for name, c in variants.items()}
     folders["base"] = folder_of(base, tmp_path)
     assert len(set(folders.values())) == len(folders)

@@ -13,7 +13,12 @@ def test_counts_and_lists(text, seeds):
 @pytest.mark.parametrize(
     ("text", "named"),
     [("0,1,1", "names seed 1 twice"), ("0", "trains nothing"), ("-2", "trains nothing"), ("0,-1", "outside")]
-    + [("", "trains nothing"), ("two", "not a list of integers"), (",", "no seed"), (f"0,{2**31}", "outside")],
+    + [
+        ("", "trains nothing"),
+        ("two", "not a list of integers"),
+        (",", "no seed"),
+        (f"0,{2**31}", "outside"),
+    ],
 )
 def test_refused_with_what_is_legal(text, named):
     with pytest.raises(ValueError, match=named) as error:

@@ -39,9 +39,9 @@ def test_losses_by_hand(windows: Windows, samples: str):
     codes = encode(learner, batch)
     loss, parts = learner.native_loss(batch, codes)
     prediction = learner.predict(codes.z_s, codes.z_p, batch.u)
-    by_hand = sum(
-        ((prediction[:, k] - batch.y[:, k]).norm(dim=1) ** 2 / E).mean() for k in range(len(HORIZONS))
-    ) / len(HORIZONS)
+    by_hand = sum(((prediction[:, k] - batch.y[:, k]).norm(dim=1) ** 2 / E).mean() for k in range(len(HORIZONS))) / len(
+        HORIZONS
+    )
     torch.testing.assert_close(parts["self"], by_hand)
     # All history and target embeddings: one sample, or the windows of each time step in turn.
     times = [batch.history[0][:, t] for t in range(HISTORY)] + [batch.y[:, k] for k in range(len(HORIZONS))]
@@ -92,7 +92,7 @@ def test_actions_beyond_a_horizon_do_not_matter(windows: Windows):
 
 
 def test_history_pairs_an_observation_with_the_action_before_it(windows: Windows):
-    """A manual encoder: tokens [e_t, action_{t−1}] with a zero action first, every block in full, last row."""
+    """An encoder by hand: tokens [e_t, action_{t−1}], a zero action first, all blocks in full, last row."""
     learner = JEPA(JEPA_CONFIG).eval()
     (e, actions), h = learner.prepare(windows).history, learner.history
     x = []

@@ -12,7 +12,9 @@ HIGHER = Claim("b beats a", ("a", "b"), lambda r: r["b"]["x"] - r["a"]["x"], lam
 
 def rows(*differences):
     return [
-        {"arm": arm, "seed": seed, "x": x} for seed, d in enumerate(differences) for arm, x in (("a", 1.0), ("b", 1.0 + d))
+        {"arm": arm, "seed": seed, "x": x}
+        for seed, d in enumerate(differences)
+        for arm, x in (("a", 1.0), ("b", 1.0 + d))
     ]
 
 
