@@ -90,6 +90,12 @@ def resolve_precision(config: TrainConfig) -> str:
     return "bf16" if getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)() else "fp32"
 
 
+def what_matters(config: TrainConfig) -> dict[str, Any]:
+    """The settings that a run's weights depend on, with the precision resolved: its identity."""
+    told = {"log_every", "checkpoint_every", "device"}
+    return {k: v for k, v in asdict(config).items() if k not in told} | {"precision": resolve_precision(config)}
+
+
 def build_optimizer(learner: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     """Fused AdamW over all parameters."""
     return torch.optim.AdamW(
@@ -163,13 +169,7 @@ def fit(
     root = Path(directory)
     device = torch.device(config.device)
     precision = resolve_precision(config)
-    run = {
-        "train": asdict(config),
-        "objective": asdict(objective),
-        "precision": precision,
-        **(identity or {}),
-    }
-    run["train"].pop("device")
+    run = {"train": what_matters(config), "objective": asdict(objective), **(identity or {})}
     _claim(root, json.loads(json.dumps(run)))
     learner.to(device).train()
     optimizer = build_optimizer(learner, config)

@@ -122,6 +122,8 @@ def sigreg(z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.
     """
     if z.shape[-1] != directions.shape[0]:
         raise ValueError(f"sigreg: z has {z.shape[-1]} features but the directions have {directions.shape[0]}")
+    if knots < 2 or not 0.0 < extent < float("inf"):
+        raise ValueError(f"sigreg needs knots >= 2 and a finite extent > 0, got {knots} and {extent}")
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         raise RuntimeError(
             f"sigreg is a single-process statistic (world size is {dist.get_world_size()}): gather the embeddings first"

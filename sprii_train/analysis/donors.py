@@ -34,6 +34,8 @@ class DonorErrors(NamedTuple):
 @torch.no_grad()
 def encode_split(learner: Any, reader: WindowReader, split: str, *, seed: int) -> Encoded:
     """Encode one window an episode; its start is a uniform function of (seed, episode)."""
+    if isinstance(learner, torch.nn.Module):
+        learner.eval()
     table = reader.bank.split(split)
     rows = np.arange(len(table))
     starts = WindowSampler(table, history=reader.history, horizon=reader.horizons[-1]).starts(rows, seed=seed)

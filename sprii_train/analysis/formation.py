@@ -93,4 +93,6 @@ def between_within(codes: Array, systems: NDArray) -> Geometry:
     squared = np.bincount(inverse, ((codes - means[inverse]) ** 2).sum(1))
     within = float(np.mean(2.0 * squared / (counts - 1)))
     between = float(2.0 * means.var(0, ddof=1).sum())
-    return Geometry(within, between, between / within if within > 0 else float("inf"))
+    if within == 0.0:  # a collapsed code separates nothing; a perfect one everything
+        return Geometry(within, between, float("inf") if between > 0 else 0.0)
+    return Geometry(within, between, between / within)

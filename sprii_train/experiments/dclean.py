@@ -14,7 +14,7 @@ from sprii_train.analysis.formation import between_within, centroids, ridge_prob
 from sprii_train.checkpoints import save
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.experiments.grid import Report
-from sprii_train.fit import TrainConfig, fit, resolve_precision, training_seconds
+from sprii_train.fit import TrainConfig, fit, training_seconds, what_matters
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.recipes import RECIPES, recipe
 
@@ -56,7 +56,7 @@ PRESETS: dict[str, Preset] = {
             TrainConfig(steps=2_000, learning_rate=2e-3, warmup=100, checkpoint_every=250),
             STORY,
             (0, 1, 2),
-            note="a narrower model (width 64 × 2 layers, no dropout, 128 slices) with a higher rate (2e-3) and 2,000 of "
+            note="a narrower model (width 64 × 2 layers, no dropout, 128 slices), a higher rate (2e-3) and 2,000 of "
             "the paper's 20,000 steps; these settings were chosen on validation systems",
         ),
         Preset(
@@ -92,15 +92,19 @@ class DCleanCell:
         """Updates of this run."""
         return self.train.steps
 
+    @property
+    def result(self) -> str:
+        """The measures, by the systems that they were taken on."""
+        return f"{self.population}.json"
+
     def identity(self) -> dict[str, Any]:
-        """Everything that the numbers depend on."""
+        """Everything that the weights depend on."""
         return {
             "arm": self.arm,
             "recipe": repr(recipe(self.arm)),
             "learner": asdict(self.learner),
-            "train": asdict(self.train) | {"precision": resolve_precision(self.train)},
+            "train": what_matters(self.train),
             "bank": self.fingerprint,
-            "population": self.population,
         }
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:

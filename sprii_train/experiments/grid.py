@@ -1,4 +1,4 @@
-"""Arms × seeds as cells: one folder each, named by the hash of what it is, finished by an atomic `done.json`.
+"""Arms × seeds as cells: one folder each, named by the hash of what it is, finished by an atomic result file.
 
 Cells run in processes. A cell that is done is not run again, one that was killed resumes from its checkpoint, and a
 worker whose parent has died stops at its next step, so that the same command never meets its own orphans.
@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,17 +22,24 @@ from typing import Any, Protocol
 import torch
 
 from sprii_train.checkpoints import read_json, write_json
+from sprii_train.fit import Interrupted
 
 Report = Callable[[int, dict[str, float]], None]
 
 
 class Cell(Protocol):
-    """A picklable description of one training run and its evaluation."""
+    """A picklable description of one training run and its evaluation.
+
+    `identity` is what the training depends on, and names the folder; `result` is the file in it that holds what `run`
+    returns, so that one trained run can be evaluated in several ways.
+    """
 
     @property
     def title(self) -> str: ...
     @property
     def steps(self) -> int: ...
+    @property
+    def result(self) -> str: ...
     def identity(self) -> dict[str, Any]: ...
     def run(self, folder: Path, report: Report) -> dict[str, Any]: ...
 
@@ -56,7 +63,7 @@ def run_grid(cells: Sequence[Cell], root: Path, *, workers: int | None = None) -
     """
     workers = workers or os.cpu_count() or 1
     threads = threads_per_cell(len(cells), workers)
-    todo = [c for c in cells if not (folder_of(c, root) / "done.json").exists()]
+    todo = [c for c in cells if not (folder_of(c, root) / c.result).exists()]
     if todo:
         context = multiprocessing.get_context("spawn")
         with context.Manager() as manager, _display(todo) as show:
@@ -68,20 +75,26 @@ def run_grid(cells: Sequence[Cell], root: Path, *, workers: int | None = None) -
                 except BaseException:
                     pool.shutdown(wait=True, cancel_futures=True)
                     raise
-    return [read_json(folder_of(c, root) / "done.json") for c in cells]
+    return [read_json(folder_of(c, root) / c.result) for c in cells]
 
 
 def _watch(futures: list[Future], messages: Any, show: Callable[[str, int, float], None]) -> None:
-    pending = set(futures)
+    pending, failure = set(futures), None
     while pending:
-        done, pending = wait(pending, timeout=0.5, return_when=FIRST_EXCEPTION)
+        done, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
         while True:
             try:
                 show(*messages.get_nowait())
             except queue.Empty:
                 break
-        for future in done:
-            future.result()
+        for error in (future.exception() for future in done):
+            if isinstance(error, Interrupted):
+                raise error
+            if error is not None:
+                failure = failure or error
+                print(f"a cell failed, the others go on: {error}", file=sys.stderr, flush=True)
+    if failure is not None:
+        raise failure
 
 
 def _work(cell: Cell, root: Path, threads: int, messages: Any, parent: int) -> None:
@@ -99,8 +112,8 @@ def _work(cell: Cell, root: Path, threads: int, messages: Any, parent: int) -> N
             messages.put((cell.title, step, values.get("self", float("nan"))))
 
     with _locked(folder / ".lock"):
-        if not (folder / "done.json").exists():
-            write_json(folder / "done.json", cell.run(folder, report))
+        if not (folder / cell.result).exists():
+            write_json(folder / cell.result, cell.run(folder, report))
     messages.put((cell.title, cell.steps, float("nan")))
 
 

@@ -72,6 +72,8 @@ class JEPAConfig:
             raise ValueError(f"JEPAConfig.sigreg_samples is {self.sigreg_samples!r}; legal: pooled, step")
         if self.width % self.heads:
             raise ValueError(f"JEPAConfig.width {self.width} must be a multiple of heads {self.heads}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ValueError(f"JEPAConfig.dropout is {self.dropout}; legal: 0 <= dropout < 1")
         if not self.horizons or list(self.horizons) != sorted(set(self.horizons)) or self.horizons[0] < 1:
             raise ValueError(f"JEPAConfig.horizons {self.horizons} must be increasing positive steps")
 

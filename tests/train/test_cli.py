@@ -49,9 +49,9 @@ def test_quickstart_leaves_a_report_rows_and_pictures(smoke):
 
 def test_repeating_the_command_trains_nothing_again(smoke):
     out, _ = smoke
-    before = {p: p.stat().st_mtime_ns for p in out.rglob("done.json")}
+    before = {p: p.stat().st_mtime_ns for p in out.glob("cells/*/test.json")}
     assert sprii("quickstart", "--preset", "smoke", "--out", out).returncode == 0
-    assert before == {p: p.stat().st_mtime_ns for p in out.rglob("done.json")}
+    assert before == {p: p.stat().st_mtime_ns for p in out.glob("cells/*/test.json")}
 
 
 def test_kill_9_during_training_then_the_same_command_gives_the_same_numbers(smoke, tmp_path):
@@ -64,7 +64,7 @@ def test_kill_9_during_training_then_the_same_command_gives_the_same_numbers(smo
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert list(out.glob("cells/*/checkpoints/step-*"))
-    assert len(list(out.glob("cells/*/done.json"))) < 4, "the run was over before it was killed"
+    assert len(list(out.glob("cells/*/test.json"))) < 4, "the run was over before it was killed"
     resumed = sprii("quickstart", "--preset", "smoke", "--out", out)
     assert resumed.returncode == 0, resumed.stderr
     assert scores(out) == scores(smoke[0])

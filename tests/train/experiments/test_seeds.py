@@ -12,11 +12,14 @@ def test_counts_and_lists(text, seeds):
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [("0,1,1", "names seed 1 twice"), ("0", "trains nothing"), ("-2", "trains nothing"), ("0,-1", "outside")]
-    + [
+    [
+        ("0,1,1", "names seed 1 twice"),
+        ("0", "trains nothing"),
+        ("-2", "trains nothing"),
         ("", "trains nothing"),
         ("two", "not a list of integers"),
         (",", "no seed"),
+        ("0,-1", "outside"),
         (f"0,{2**31}", "outside"),
     ],
 )
