@@ -53,7 +53,7 @@ class Quickstart:
 
     def run(self) -> None:
         """Train and report."""
-        _dclean(self.preset, self.seeds, None, self.out, self.workers, "test", "quickstart")
+        _dclean("quickstart", self.preset, self.out, seeds=self.seeds, workers=self.workers)
 
 
 @dataclass
@@ -68,6 +68,8 @@ class Reproduce:
     """A count (3) or a list (0,4,7) of sources; by default the preset's."""
     arms: str | None = None
     """Comma-separated arms; by default the preset's."""
+    steps: int | None = None
+    """Optimiser updates; by default the preset's."""
     population: Literal["test", "validation"] = "test"
     """The systems reported on. Choose settings on validation only."""
     out: Path | None = None
@@ -78,7 +80,16 @@ class Reproduce:
     def run(self) -> None:
         """Train and report."""
         out = self.out or Path(f"runs/{self.experiment}-{self.preset}")
-        _dclean(self.preset, self.seeds, self.arms, out, self.workers, self.population, "reproduce dclean")
+        _dclean(
+            "reproduce dclean",
+            self.preset,
+            out,
+            seeds=self.seeds,
+            arms=self.arms,
+            steps=self.steps,
+            population=self.population,
+            workers=self.workers,
+        )
 
 
 @dataclass
@@ -149,13 +160,15 @@ class BankCommand:
 
 
 def _dclean(
-    preset_name: str,
-    seeds: str | None,
-    arms: str | None,
-    out: Path,
-    workers: int | None,
-    population: str,
     command: str,
+    preset_name: str,
+    out: Path,
+    *,
+    seeds: str | None = None,
+    arms: str | None = None,
+    steps: int | None = None,
+    population: str = "test",
+    workers: int | None = None,
 ) -> None:
     import os
     import time
@@ -178,6 +191,9 @@ def _dclean(
             raise ValueError(f"--arms names {repeated[0]!r} twice")
         preset = replace(preset, arms=named)
         written.append(f"--arms {arms}")
+    if steps is not None:
+        preset = replace(preset, train=replace(preset.train, steps=steps))
+        written.append(f"--steps {steps}")
     if population != "test":
         written.append(f"--population {population}")
     if workers is not None and workers < 1:

@@ -65,7 +65,7 @@ PRESETS: dict[str, Preset] = {
             TrainConfig(),
             tuple(RECIPES),
             (0, 1, 2),
-            note="the paper's model and budget",
+            note="the paper's model; its budget is 20,000 steps and three sources",
         ),
     )
 }
