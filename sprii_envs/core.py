@@ -103,6 +103,29 @@ class Common:
         if not self.running:
             raise ResetNeeded("call reset() first: there is no episode yet")
 
+    def _identity(self) -> dict[str, Any]:
+        """What a saved state holds for: the world with its constants, and what is observed of it."""
+        made = {"environment": self.world.name, **dataclasses.asdict(self.world)}  # type: ignore[call-overload]
+        made["obs_type"] = self.obs_type
+        return made | ({"image_size": self.image_size} if self.obs_type == "pixels" else {})
+
+    def _check_identity(self, saved: object) -> None:
+        """ValueError unless `saved` is what `get_state` of an environment made alike returned."""
+        if not isinstance(saved, Mapping):
+            raise ValueError(f"a saved state is what get_state() returned, a mapping; got {saved!r}")
+        if "world" not in saved:
+            raise ValueError(f"saved state lacks 'world'; it has {', '.join(map(repr, saved)) or 'nothing'}")
+        here, there = self._identity(), saved["world"]
+        if not isinstance(there, Mapping):
+            raise ValueError(f"saved 'world' must be a mapping, got {there!r}")
+        differ = [
+            f"{name} is {there.get(name)!r} there, {here.get(name)!r} here"
+            for name in {**here, **there}
+            if here.get(name) != there.get(name)
+        ]
+        if differ:
+            raise ValueError(f"the saved state is of another world: {'; '.join(differ)}")
+
     def _options(self, options: Mapping[str, Any] | None, legal: Sequence[str]) -> Mapping[str, Any]:
         options = {} if options is None else options
         for name in options:
@@ -291,10 +314,11 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
         """
         self._needs_reset()
         saved = {name: _first(array) for name, array in self._slots.save().items()}
-        return {**saved, **save_generator(self)}
+        return {**saved, "world": self._identity(), **save_generator(self)}
 
     def set_state(self, saved: Mapping[str, Any]) -> None:
         """Put back what `get_state` returned, exactly; ValueError, and no change, if it does not fit."""
+        self._check_identity(saved)
         slots = {k: v for k, v in saved.items() if k in Slots._SAVED}
         checked = self._slots.check_saved({k: _batch_of_one(k, v) for k, v in slots.items()})
         load_generator(self, saved)

@@ -19,6 +19,15 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 
 
+def numbers(values: Any) -> Array:
+    """A new float64 array; TypeError or ValueError for anything but real numbers: strings and booleans too."""
+    given = np.asarray(values)
+    kind, wrong = given.dtype.kind, str | bool | np.bool_ | None
+    if kind not in "iufO" or (kind == "O" and any(isinstance(value, wrong) for value in given.flat)):
+        raise TypeError(f"not numbers: {values!r}")
+    return given.astype(np.float64)
+
+
 def unknown_name(kind: str, name: object, legal: Iterable[str]) -> ValueError:
     """The error for a misspelt name: says what was given, the nearest legal name, and all legal names."""
     legal = list(legal)
@@ -259,17 +268,17 @@ class PersistentProperties(Sequence[PersistentProperty]):
             )
 
     @staticmethod
-    def _floats(values: ArrayLike) -> Array:
+    def _floats(values: ArrayLike, what: str = "a system") -> Array:
         try:
-            return np.array(values, np.float64)
+            return numbers(values)
         except (TypeError, ValueError) as e:
-            raise ValueError(f"a system is given by numbers, got {values!r}") from e
+            raise ValueError(f"{what} is given by numbers, got {values!r}") from e
 
     @staticmethod
     def _number(p: PersistentProperty, value: Any, shape: tuple[int, ...]) -> Array:
         expected = f"a number or shape {shape}" if shape else "one number"
         try:
-            number = np.asarray(value, np.float64)
+            number = numbers(value)
         except (TypeError, ValueError) as e:
             raise ValueError(f"property {p.name!r} must be {expected}, got {value!r}") from e
         if number.shape not in ((), shape):
@@ -300,7 +309,15 @@ class System:
         levels: Iterable[int] | None = None,
     ) -> None:
         """Keep a read-only copy of the values."""
-        copied = {str(name): float(value) for name, value in values.items()}
+        copied: dict[str, float] = {}
+        for name, value in values.items():
+            try:
+                number = numbers(value)
+            except (TypeError, ValueError) as e:
+                raise ValueError(f"property {name!r} must be one number, got {value!r}") from e
+            if number.ndim:
+                raise ValueError(f"property {name!r} must be one number, got shape {number.shape}")
+            copied[str(name)] = float(number)
         if id is None:
             row = np.array([list(copied.values())], np.float64)
             id = str(content_ids(tuple(copied), row)[0])
@@ -387,7 +404,7 @@ class SystemSet(Sequence[System]):
         if not isinstance(properties, PersistentProperties):
             properties = PersistentProperties(properties)
         self.properties = properties
-        given = np.array(values, np.float64)
+        given = properties._floats(values)
         if given.ndim != 2 or given.shape[1] != len(properties):
             raise ValueError(
                 f"SystemSet values for properties {properties.names} have shape (N, {len(properties)}), "
@@ -564,7 +581,10 @@ class SystemDistribution:
         if not isinstance(properties, PersistentProperties):
             properties = PersistentProperties(properties)
         listed_by_name: dict[str, Sequence[float]] = dict(levels)
-        frozen = tuple((name, tuple(float(v) for v in listed)) for name, listed in listed_by_name.items())
+        frozen = tuple(
+            (name, tuple(properties._floats(listed, f"property {name!r}").tolist()))
+            for name, listed in listed_by_name.items()
+        )
         for name, listed in frozen:
             p = properties[name]
             if not listed:
@@ -596,12 +616,20 @@ class SystemDistribution:
 
 
 def vary(properties: PersistentProperties, system: System, name: str, values: ArrayLike) -> SystemSet:
-    """Systems that differ from `system` in exactly one property, one for each of `values` (N,)."""
-    given = np.atleast_1d(np.asarray(values, np.float64))
+    """Systems that differ from `system` in exactly one property, one for each of `values` (N,), all different."""
+    column = properties.index(name)
+    given = np.atleast_1d(properties._floats(values, f"property {name!r}"))
     if given.ndim != 1:
         raise ValueError(f"values of property {name!r} must have shape (N,), got {given.shape}")
     rows = np.repeat(properties.array(system)[None], len(given), axis=0)
-    rows[:, properties.index(name)] = given
+    rows[:, column] = given
+    distinct, counts = np.unique(properties.validate(rows)[:, column], return_counts=True)
+    if len(distinct) != len(given):
+        repeated = float(distinct[counts.argmax()])
+        raise ValueError(
+            f"values of property {name!r} must all be different, as each names one system: "
+            f"{repeated!r} occurs {counts.max()} times"
+        )
     return SystemSet(properties, rows)
 
 

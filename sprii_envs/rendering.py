@@ -25,7 +25,10 @@ class Patch(NamedTuple):
 
 def image_size(size: int | Sequence[int]) -> Size:
     """(height, width) from an int (square) or a pair; ValueError below 8 pixels."""
-    pair = (size, size) if isinstance(size, int | np.integer) else tuple(size)
+    try:
+        pair = (size, size) if isinstance(size, int | np.integer) else tuple(size)
+    except TypeError:
+        pair = ()
     if len(pair) != 2 or not all(isinstance(s, int | np.integer) and 8 <= s <= 4096 for s in pair):
         raise ValueError(f"image_size must be an int or (height, width), each in [8, 4096], got {size!r}")
     return int(pair[0]), int(pair[1])

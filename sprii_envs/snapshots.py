@@ -1,11 +1,12 @@
 """Saving and restoring an episode exactly, random stream and time limit included."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.utils import seeding
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import VectorEnv, VectorWrapper
 
 
 def save_generator(env: Any) -> dict[str, Any]:
@@ -26,36 +27,73 @@ def load_generator(env: Any, saved: Mapping[str, Any]) -> None:
     env._np_random, env._np_random_seed = generator, saved.get("np_random_seed")
 
 
+_WRAPPER_STATE = {"TimeLimit": ("_elapsed_steps",), "OrderEnforcing": ("_has_reset",)}
+
+_STATELESS = {
+    "PassiveEnvChecker",
+    *("ClipAction", "RescaleAction", "DiscretizeAction", "TransformAction", "VectorizeTransformAction"),
+    *("FlattenObservation", "FilterObservation", "RescaleObservation", "ReshapeObservation", "ResizeObservation"),
+    *("DtypeObservation", "DiscretizeObservation", "GrayscaleObservation", "AddRenderObservation"),
+    *("TransformObservation", "VectorizeTransformObservation"),
+    *("ClipReward", "TransformReward", "VectorizeTransformReward", "DictInfoToList", "HumanRendering"),
+    *("ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"),
+}
+"""Gymnasium's wrappers that keep nothing from one step to the next."""
+
+
 def _chain(env: Any) -> list[Any]:
+    """The environment and what it wraps, outermost first; ValueError if none of them is ours."""
     layers = [env]
-    while isinstance(layers[-1], gym.Wrapper):
+    while isinstance(layers[-1], gym.Wrapper | VectorWrapper):
         layers.append(layers[-1].env)
+    if not all(hasattr(layers[-1], name) for name in ("get_state", "set_state", "running")):
+        raise ValueError(f"only environments of sprii_envs can be saved and restored, got {env}")
     return layers
 
 
-_WRAPPER_STATE = {"TimeLimit": ("_elapsed_steps",), "OrderEnforcing": ("_has_reset",)}
+def _warn(layers: list[Any]) -> None:
+    names = [type(layer).__name__ for layer in layers[:-1]]
+    names = [name for name in names if name not in _WRAPPER_STATE and name not in _STATELESS]
+    if names:
+        warnings.warn(
+            f"a snapshot does not hold what these wrappers remember: {', '.join(names)}; after set_state they go on "
+            "from what they hold then",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def get_state(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> dict[str, Any]:
     """An episode through its wrappers: `unwrapped.get_state()` and the steps counted by `TimeLimit`.
 
-    Other wrappers that remember things (frame stacks, running statistics) are not covered.
+    Other wrappers that remember things (frame stacks, running statistics) are not covered: a UserWarning names
+    them.
     """
     layers = _chain(env)
+    inner = layers[-1].get_state()
+    _warn(layers)
     wrappers = [
         {name: getattr(layer, name) for name in _WRAPPER_STATE.get(type(layer).__name__, ())} for layer in layers
     ]
-    return {"episode": layers[-1].unwrapped.get_state(), "wrappers": wrappers}
+    return {"episode": inner, "wrappers": wrappers}
 
 
 def set_state(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], saved: Mapping[str, Any]) -> None:
-    """Put back what `get_state(env)` returned, into an environment wrapped alike."""
+    """Put back what `get_state(env)` returned, into an environment made and wrapped alike.
+
+    ValueError, and no change, for anything else. A UserWarning names the wrappers that are not put back.
+    """
     layers = _chain(env)
+    if not isinstance(saved, Mapping) or not {"episode", "wrappers"} <= set(saved):
+        got = f"a mapping of {', '.join(map(repr, saved))}" if isinstance(saved, Mapping) else repr(saved)
+        raise ValueError(f"saved must be what get_state(env) returned, with 'episode' and 'wrappers'; got {got}")
     wrappers = saved["wrappers"]
+    if not isinstance(wrappers, list) or not all(isinstance(w, Mapping) for w in wrappers):
+        raise ValueError(f"saved 'wrappers' must be a list of mappings, got {wrappers!r}")
     expected = [set(_WRAPPER_STATE.get(type(layer).__name__, ())) for layer in layers]
     if [set(w) for w in wrappers] != expected:
         raise ValueError(f"the saved episode has {len(wrappers)} layers that do not match those of {env}")
-    inner, fresh = layers[-1].unwrapped, not layers[-1].unwrapped.running
+    inner, fresh = layers[-1], not layers[-1].running
     inner.set_state(saved["episode"])
     if fresh:  # wrappers insist on a reset before the first step, and it must not be the one to find a fault
         env.reset()
@@ -63,3 +101,4 @@ def set_state(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], saved: Mapping[
     for layer, values in zip(layers, wrappers, strict=True):
         for name, value in values.items():
             setattr(layer, name, value)
+    _warn(layers)

@@ -201,11 +201,13 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
             **self._slots.save(),
             "elapsed_steps": self.elapsed_steps,
             "done": self._done.copy(),
+            "world": self._identity(),
             **save_generator(self),
         }
 
     def set_state(self, saved: Mapping[str, Any]) -> None:
         """Put back what `get_state` returned, exactly; ValueError, and no change, if it does not fit."""
+        self._check_identity(saved)
         checked = self._slots.check_saved(saved)
         for name in ("elapsed_steps", "done"):
             if name not in saved:

@@ -35,26 +35,34 @@ def written_whole(path: Path) -> Iterator[Path]:
         if path.exists():
             shutil.rmtree(path)
         os.replace(temporary, path)
+    except SafetensorError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise OSError(f"{path} could not be written: {error}") from None
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
-def write_json(path: Path, data: Any) -> None:
-    """Write JSON beside `path` and rename it into place."""
+def write_whole(path: Path, data: bytes) -> None:
+    """Write beside `path` and rename into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}-{os.getpid()}")
     try:
-        temporary.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n")
+        temporary.write_bytes(data)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON beside `path` and rename it into place."""
+    write_whole(path, (json.dumps(data, indent=2, allow_nan=False) + "\n").encode())
+
+
 def read_json(path: Path) -> Any:
     """Read JSON, or raise `CheckpointError` naming the file."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -127,8 +135,17 @@ def load(path: str | Path) -> nn.Module:
     return learner.eval()
 
 
-def save_training_state(root: Path, learner: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Write `root/step-N` whole, then drop older ones. Data and noise are functions of (seed, step): no RNG to keep."""
+def save_training_state(
+    root: Path, learner: nn.Module, optimizer: torch.optim.Optimizer, step: int, run: str = ""
+) -> None:
+    """Write `root/step-N` whole, then drop older ones. Data and noise are functions of (seed, step): no RNG to keep.
+
+    Args:
+        run: digest of the run's identity, which a later load must repeat.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written; older checkpoints stay.
+    """
     names = {id(p): name for name, p in learner.named_parameters()}
     moments = {
         f"{names[id(p)]}|{key}": torch.as_tensor(value)
@@ -138,7 +155,7 @@ def save_training_state(root: Path, learner: nn.Module, optimizer: torch.optim.O
     with written_whole(root / f"step-{step:08d}") as folder:
         save_file({k: v.contiguous() for k, v in learner.state_dict().items()}, folder / "model.safetensors")
         save_file(moments, folder / "optimizer.safetensors")
-        write_json(folder / "progress.json", {"step": step})
+        write_json(folder / "progress.json", {"step": step, "run": run})
     for old in training_states(root)[:-1]:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -148,15 +165,23 @@ def training_states(root: Path) -> list[Path]:
     return sorted(root.glob("step-*"))
 
 
-def load_training_state(root: Path, learner: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Restore the newest checkpoint, if there is one, and return the number of steps already taken."""
+def load_training_state(root: Path, learner: nn.Module, optimizer: torch.optim.Optimizer, run: str = "") -> int:
+    """Restore the newest checkpoint, if there is one, and return the number of steps already taken.
+
+    Raises:
+        CheckpointError: it is damaged, or belongs to another run than the one with digest `run`; nothing is changed.
+    """
     states = training_states(root)
     if not states:
         return 0
     folder = states[-1]
     progress = read_json(folder / "progress.json")
     if not isinstance(progress, dict) or not isinstance(progress.get("step"), int):
-        raise CheckpointError(f"{folder / 'progress.json'} is damaged: it has no step number")
+        raise CheckpointError(
+            f"{folder / 'progress.json'} is damaged: it has no step number; remove the folder {folder}"
+        )
+    if progress.get("run") != run:
+        raise CheckpointError(f"{folder} is a checkpoint of another run; remove that folder")
     parameters = dict(learner.named_parameters())
     moments = {tuple(k.rsplit("|", 1)): v for k, v in read_tensors(folder / "optimizer.safetensors").items()}
     for (name, key), value in moments.items():

@@ -1,5 +1,6 @@
 """The `sprii` command. Every subcommand is a dataclass; heavy imports wait until one is chosen."""
 
+import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +26,13 @@ def main() -> None:
         prog="sprii",
         description="Environments with persistent properties, relation samplers, Align and Cross.",
     )
-    from sprii_train.fit import Interrupted
-
+    for stream in (sys.stdout, sys.stderr):  # a terminal without γ or ± is no reason to lose a report
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         command.run()
     except KeyboardInterrupt:
         sys.exit("sprii: stopped; the same command resumes")
-    except Interrupted as stop:
-        sys.exit(f"sprii: {stop}")
     except (ValueError, OSError, FloatingPointError) as error:
         print(f"sprii: {error}", file=sys.stderr)
         sys.exit(2)
@@ -175,7 +175,7 @@ def _dclean(
     from dataclasses import replace
 
     from sprii_train.experiments.dclean import PRESETS, cells, open_bank
-    from sprii_train.experiments.grid import run_grid, threads_per_cell
+    from sprii_train.experiments.grid import run_grid
     from sprii_train.experiments.seeds import parse_seeds
     from sprii_train.recipes import recipe
     from sprii_train.reports.dclean import print_summary, write_report
@@ -198,17 +198,19 @@ def _dclean(
         written.append(f"--population {population}")
     if workers is not None and workers < 1:
         raise ValueError(f"--workers is {workers}; legal: an integer >= 1")
+    if out not in (Path("runs/quickstart"), Path(f"runs/dclean-{preset_name}")):
+        written.append(f"--out {out}")
     started = time.perf_counter()
     print(f"D-Clean, preset {preset.name}: {preset.note}", file=sys.stderr)
     bank = open_bank(preset, out)
     planned = cells(preset, bank, population=population)
     rows = run_grid(planned, out / "cells", workers=workers)
     minutes = (time.perf_counter() - started) / 60
-    threads = threads_per_cell(len(planned), workers or os.cpu_count() or 1)
     facts = {
-        "This call": f"{minutes:.1f} minutes on {os.cpu_count()} cores, {threads} thread(s) a training process",
+        "This call": f"{minutes:.1f} minutes on {os.cpu_count()} cores, one thread a training process",
         "Training time": f"{sum(r['train_seconds'] for r in rows) / 60:.1f} process-minutes for all cells",
     }
     summary = write_report(rows, planned, preset, bank, out, " ".join(written), facts)
     print_summary(summary)
-    print(f"\nreport: {out / 'report.html'}\nrows:   {out / 'results.json'}")
+    suffix = "" if population == "test" else f"-{population}"
+    print(f"\nreport: {out / f'report{suffix}.html'}\nrows:   {out / f'results{suffix}.json'}")

@@ -1,5 +1,7 @@
 """From a bank to training windows: a pure function of (seed, step), so that nothing about it needs to be saved."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -35,6 +37,8 @@ class WindowReader:
         horizons: tuple[int, ...] = (1, 4, 16),
         properties: tuple[str, ...] = (),
     ) -> None:
+        if not horizons or list(horizons) != sorted(set(horizons)) or horizons[0] < 1:
+            raise ValueError(f"horizons are {horizons}; legal: increasing steps >= 1, such as (1, 4, 16)")
         self.bank, self.history, self.horizons = bank, history, horizons
         self._targets = np.asarray(horizons) - 1
         values = _columns(bank.table, properties)
@@ -80,6 +84,18 @@ class PairedWindows:
         self.table = reader.bank.split(split)
         self.pairs = PairSampler(self.table, relation, kernel, seed=seed, distinct="system")
         self.windows = WindowSampler(self.table, history=reader.history, horizon=reader.horizons[-1], seed=seed)
+
+    def identity(self) -> dict[str, Any]:
+        """What the windows depend on; `fit` keeps it with the run."""
+        return {
+            "bank": self.reader.bank.fingerprint,
+            "sampler": self.pairs.fingerprint(),
+            "relation": str(self.relation),
+            "pairs": self.count,
+            "seed": self.pairs.seed,
+            "history": self.reader.history,
+            "horizons": list(self.reader.horizons),
+        }
 
     def __call__(self, step: int) -> Windows:
         """Rows 0…n−1 are the donors of rows n…2n−1."""

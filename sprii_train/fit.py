@@ -4,6 +4,7 @@ Batches, dropout masks and random directions are functions of (seed, step), so a
 number, and a resumed run equals an uninterrupted one bit for bit on a CPU with the same number of threads.
 """
 
+import hashlib
 import json
 import math
 import signal
@@ -11,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class NonFiniteLoss(FloatingPointError):
     """A term of the loss or the gradient stopped being finite; names term, step and last good checkpoint."""
 
 
-class Interrupted(Exception):
+class Interrupted(KeyboardInterrupt):
     """Training was asked to stop (SIGTERM, SIGINT) and has written its checkpoint."""
 
 
@@ -66,9 +67,23 @@ class TrainConfig:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("steps", "pairs", "checkpoint_every", "log_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"TrainConfig.{name} is {getattr(self, name)}; legal: an integer >= 1")
+        for name, least in (
+            ("steps", 1),
+            ("pairs", 2),
+            ("checkpoint_every", 1),
+            ("log_every", 1),
+            ("warmup", 0),
+            ("seed", 0),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"TrainConfig.{name} is {value!r}; legal: an integer >= {least}")
+        for name, positive in (("learning_rate", True), ("weight_decay", False), ("clip", True)):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and (value > 0 if positive else value >= 0)):
+                raise ValueError(
+                    f"TrainConfig.{name} is {value!r}; legal: a finite number {'>' if positive else '>='} 0"
+                )
         if self.precision not in ("auto", "fp32", "bf16"):
             raise ValueError(f"TrainConfig.precision is {self.precision!r}; legal: auto, fp32, bf16")
 
@@ -157,8 +172,9 @@ def fit(
         data: step → stacked windows of `config.pairs` donors and recipients; a pure function of the step.
         objective: weights of the three terms.
         directory: receives `run.json`, `metrics.jsonl`, TensorBoard events and checkpoints.
-        identity: anything else that makes this run what it is (learner config, bank fingerprint); a directory that
-            holds a run of another identity is refused.
+        identity: anything else that makes this run what it is. The configs, the learner's class, `config` and tensor
+            shapes, and `data.identity()` where the data has one are told apart without it; a directory that holds
+            a run of another identity is refused.
         progress: called after each step with (steps done, values).
 
     Raises:
@@ -169,20 +185,38 @@ def fit(
     root = Path(directory)
     device = torch.device(config.device)
     precision = resolve_precision(config)
-    run = {"train": what_matters(config), "objective": asdict(objective), **(identity or {})}
+    describe_data = getattr(data, "identity", None)
+    run = {
+        "train": what_matters(config),
+        "objective": asdict(objective),
+        "learner": _describe(learner),
+        "data": describe_data() if callable(describe_data) else None,
+        **(identity or {}),
+    }
     _claim(root, json.loads(json.dumps(run)))
     learner.to(device).train()
     optimizer = build_optimizer(learner, config)
-    start = load_training_state(root / "checkpoints", learner, optimizer)
+    claim = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16]
+    start = load_training_state(root / "checkpoints", learner, optimizer, claim)
     if start >= config.steps:
         return learner.eval()
     _truncate(root / "metrics.jsonl", start)
     writer = _writer(root, start) if tensorboard else None
     seconds, logged = time.perf_counter(), start
-    with _stop_requests() as stop, torch.random.fork_rng(), open(root / "metrics.jsonl", "a") as metrics:
+    with (
+        _stop_requests() as stop,
+        torch.random.fork_rng(),
+        open(root / "metrics.jsonl", "a", encoding="utf-8") as metrics,
+    ):
         try:
             for step in range(start, config.steps):
-                values = train_step(learner, data(step).to(device), objective, optimizer, config, step, precision)
+                windows = data(step)
+                if len(windows.observations) != 2 * config.pairs:
+                    raise ValueError(
+                        f"TrainConfig.pairs is {config.pairs}, but the data gave {len(windows.observations)} windows "
+                        f"at step {step}; legal: {2 * config.pairs}, donors stacked on recipients"
+                    )
+                values = train_step(learner, windows.to(device), objective, optimizer, config, step, precision)
                 done = step + 1
                 if done % config.log_every == 0 or done == config.steps:
                     now = time.perf_counter()
@@ -197,7 +231,7 @@ def fit(
                 if progress is not None:
                     progress(done, values)
                 if done % config.checkpoint_every == 0 or done == config.steps or stop.is_set():
-                    save_training_state(root / "checkpoints", learner, optimizer, done)
+                    save_training_state(root / "checkpoints", learner, optimizer, done, claim)
                 if stop.is_set() and done < config.steps:
                     raise Interrupted(f"stopped at step {done} of {config.steps}; the same command resumes from there")
         except NonFiniteLoss as error:
@@ -211,7 +245,7 @@ def fit(
 
 def training_seconds(directory: str | Path) -> float:
     """Seconds that a run has trained, over all its resumptions."""
-    lines = (Path(directory) / "metrics.jsonl").read_text().splitlines()
+    lines = (Path(directory) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     steps, seconds = 0, 0.0
     for entry in map(json.loads, lines):
         seconds += (entry["step"] - steps) / entry["steps_per_second"]
@@ -219,26 +253,48 @@ def training_seconds(directory: str | Path) -> float:
     return round(seconds, 1)
 
 
+def _describe(learner: nn.Module) -> dict[str, Any]:
+    config = getattr(learner, "config", None)
+    shapes = {name: list(value.shape) for name, value in learner.state_dict().items()}
+    return {
+        "class": f"{type(learner).__module__}.{type(learner).__qualname__}",
+        "config": asdict(config) if is_dataclass(config) and not isinstance(config, type) else None,
+        "tensors": hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16],
+    }
+
+
+def _differences(a: Any, b: Any, path: str = "") -> list[str]:
+    """`path: there x, here y` for every leaf in which two runs differ."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = sorted(a.keys() | b.keys())
+        return [line for k in keys for line in _differences(a.get(k), b.get(k), f"{path}.{k}" if path else k)]
+    return [] if a == b else [f"{path}: there {a!r}, here {b!r}"]
+
+
 def _claim(root: Path, run: dict[str, Any]) -> None:
     path = root / "run.json"
     if path.exists():
         held = read_json(path)
         if held != run:
-            different = [k for k in sorted(held.keys() | run.keys()) if held.get(k) != run.get(k)]
-            key = different[0]
             raise CheckpointError(
-                f"{root} holds another run: {', '.join(different)} differ ({key}: there {held.get(key)}, "
-                f"here {run.get(key)}); choose another folder or remove it"
+                f"{root} holds another run ({'; '.join(_differences(held, run))}); choose another folder or remove it"
             )
     else:
-        root.mkdir(parents=True, exist_ok=True)
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise CheckpointError(f"{root} is a file; the run needs a folder") from None
         write_json(path, run)
 
 
 def _truncate(path: Path, step: int) -> None:
     if path.exists():
-        lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        path.write_text("".join(line for line in lines if json.loads(line)["step"] <= step))
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        try:
+            kept = [line for line in lines if json.loads(line)["step"] <= step]
+        except (ValueError, TypeError, KeyError) as error:
+            raise CheckpointError(f"{path} is damaged ({error}); remove the folder {path.parent}") from None
+        path.write_text("".join(kept), encoding="utf-8")
 
 
 def _writer(root: Path, start: int):

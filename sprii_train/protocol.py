@@ -6,6 +6,9 @@
     task_loss        prediction, y → (B,)
     native_loss      batch, codes → scalar, parts  L_base with all its regularisers
 
+They consume what `prepare` makes of raw windows: a `Batch` of history, current input, conditioning and target, where an
+embedding that several operations read is computed once.
+
 A batch holds n donors stacked on n recipients, so each window is encoded once and every term reuses the codes.
 """
 
@@ -201,9 +204,13 @@ def check_learner(learner: Learner, windows: Windows) -> None:
 
 
 def _check_operations(learner: Learner, windows: Windows) -> None:
-    batch = learner.prepare(windows)
-    codes = encode(learner, batch)
     size = windows.observations.shape[0]
+    if size < 4 or size % 2:
+        raise ValueError(f"check_learner needs donors stacked on as many recipients, 4 windows or more, got {size}")
+    batch = learner.prepare(windows)
+    if not isinstance(batch, Batch):
+        raise ValueError(f"prepare must return a Batch, got {type(batch).__name__}")
+    codes = encode(learner, batch)
     for name, code in codes._asdict().items():
         if code.ndim != 2 or code.shape[0] != size:
             raise ValueError(f"{name} must have shape ({size}, d), got {tuple(code.shape)}")
@@ -211,7 +218,10 @@ def _check_operations(learner: Learner, windows: Windows) -> None:
     losses = learner.task_loss(prediction, batch.y)
     if losses.shape != (size,):
         raise ValueError(f"task_loss must return one loss a recipient, ({size},), got {tuple(losses.shape)}")
-    native, _ = learner.native_loss(batch, codes)
+    returned = learner.native_loss(batch, codes)
+    if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)):
+        raise ValueError(f"native_loss must return (loss, dict of parts), got {type(returned).__name__}")
+    native = returned[0]
     if native.ndim != 0:
         raise ValueError(f"native_loss must return a scalar, got shape {tuple(native.shape)}")
     if not (torch.isfinite(losses).all() and torch.isfinite(native)):

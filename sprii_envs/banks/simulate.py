@@ -5,6 +5,7 @@ any number of times. Initial states and actions are rounded to float32 *before* 
 so the recorded start and actions reproduce the recorded states exactly.
 """
 
+import dataclasses
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.storage import Column
-from sprii_envs.properties import SystemDistribution, SystemSet
+from sprii_envs.properties import SystemDistribution, SystemSet, unknown_name
 from sprii_envs.world import World, rollout
 
 SYSTEMS, STARTS, ACTIONS = range(3)  # streams; never renumber: the bytes of every bank depend on it
@@ -46,7 +47,7 @@ def chunks(protocol: BankProtocol) -> list[Chunk]:
 
 
 def world(protocol: BankProtocol) -> World:
-    """The environment's pure functions with the protocol's constants; ValueError if it is not ours."""
+    """The environment's pure functions with the protocol's constants; ValueError if it is not ours or has no such."""
     try:
         entry = gym.spec(protocol.env_id).entry_point
     except gym.error.Error as error:
@@ -55,6 +56,10 @@ def world(protocol: BankProtocol) -> World:
     kind = getattr(import_module(module), env.removesuffix("Env"), None) if module else None
     if not (isinstance(kind, type) and issubclass(kind, World)):
         raise ValueError(f"protocol {protocol.name!r}: {protocol.env_id} is not one of our environments")
+    legal = [field.name for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
+    for name in protocol.constants:
+        if name not in legal:
+            raise unknown_name(f"constant of {kind.name} in protocol {protocol.name!r}:", name, legal)
     return kind(**protocol.constants)
 
 

@@ -108,9 +108,9 @@ class DCleanEnv(SpriiEnv):
 
     ## Persistent property
 
-    | name   | symbol | unit | range    | scale   | nominal | legal       |
-    |--------|--------|------|----------|---------|---------|-------------|
-    | `drag` | γ      | 1/s  | [0.5, 4] | uniform | 1       | finite, ≥ 0 |
+    | name   | symbol | unit | range    | scale  | nominal | legal       |
+    |--------|--------|------|----------|--------|---------|-------------|
+    | `drag` | γ      | 1/s  | [0.5, 4] | linear | 1       | finite, ≥ 0 |
 
     ## Action: `Box(-1, 1, (2,), float32)`
 

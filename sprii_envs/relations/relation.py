@@ -55,6 +55,14 @@ class Relation:
         return self.shared + self.differ
 
 
+def check_relation(relation: object) -> None:
+    """TypeError if it is not a `Relation`."""
+    if not isinstance(relation, Relation):
+        raise TypeError(
+            f"relation must be SAME_SYSTEM, SAME_ROLLOUT or a Relation(shared=..., differ=...), got {relation!r}"
+        )
+
+
 SAME_SYSTEM = Relation(shared=("system",), name="same system")
 """Another episode of the recipient's system."""
 

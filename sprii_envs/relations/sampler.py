@@ -1,5 +1,6 @@
 """Pairs of episodes: Π_G(A, B) = P(B)·Q_G(A | B) (`eq:pairing-kernel`), a pure function of (seed, step)."""
 
+import dataclasses
 import hashlib
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -10,7 +11,7 @@ from sprii_envs.relations.audit import Audit, audit
 from sprii_envs.relations.index import build_index
 from sprii_envs.relations.kernels import Kernel, Uniform
 from sprii_envs.relations.recipients import Law, Recipients, distinct, weighted
-from sprii_envs.relations.relation import NoLegalDonorError, Relation
+from sprii_envs.relations.relation import NoLegalDonorError, Relation, check_relation
 from sprii_envs.relations.streams import PAIRS, check_count, stream
 from sprii_envs.relations.table import EpisodeTable, Rows, few
 
@@ -55,6 +56,11 @@ class PairSampler:
         distinct: str | None = None,
         on_missing: Literal["error", "drop"] = "error",
     ) -> None:
+        if not isinstance(table, EpisodeTable):
+            raise TypeError(f"table must be an EpisodeTable, got {type(table).__name__}")
+        check_relation(relation)
+        if kernel is not None and (isinstance(kernel, type) or not hasattr(kernel, "bind")):
+            raise TypeError(f"kernel must be Uniform(), Derangement(by=...) or another Kernel object, got {kernel!r}")
         self.table, self.relation = table, relation
         self.kernel: Kernel = Uniform() if kernel is None else kernel
         self.seed, self.step = check_count(seed, "seed"), 0
@@ -90,9 +96,8 @@ class PairSampler:
     def fingerprint(self) -> str:
         """SHA-256 (hex) of what fixes the law: the columns used, relation, kernel, law, distinct."""
         if self._fingerprint is None:
-            used = [*self.relation.columns, *self.kernel.columns, *([self.distinct] if self.distinct else [])]
             parts = (
-                self.table.fingerprint(used),
+                self.table.fingerprint(self._used()),
                 self.relation.shared,
                 self.relation.differ,
                 self.relation.same_episode,
@@ -103,9 +108,25 @@ class PairSampler:
             self._fingerprint = hashlib.sha256(repr(parts).encode()).hexdigest()
         return self._fingerprint
 
+    def _used(self) -> list[str]:
+        return [*self.relation.columns, *self.kernel.columns, *([self.distinct] if self.distinct else [])]
+
+    def _parts(self) -> dict[str, Any]:
+        """What fixes the law, in words: a saved state says by this what differs."""
+        return {
+            "episodes": len(self.table),
+            "relation": str(dataclasses.replace(self.relation, name=None)),
+            "kernel": repr(self.kernel),
+            "law": self.law,
+            "distinct": self.distinct,
+        }
+
     def state_dict(self) -> dict[str, Any]:
-        """Seed, step and fingerprint: enough to draw what the uninterrupted run would have drawn."""
-        return {"seed": self.seed, "step": self.step, "fingerprint": self.fingerprint()}
+        """Seed, step and fingerprint: enough to draw what the uninterrupted run would have drawn.
+
+        `parts` says in words what the fingerprint is of; it is for messages only.
+        """
+        return {"seed": self.seed, "step": self.step, "fingerprint": self.fingerprint(), "parts": self._parts()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at a saved seed and step; ValueError for another table, relation, kernel or law."""
@@ -113,12 +134,21 @@ class PairSampler:
         if missing:
             raise ValueError(f"the sampler state lacks {few(missing)}; it has {few(state)}")
         if state["fingerprint"] != self.fingerprint():
-            raise ValueError(
-                "this state belongs to another sampler: its episode table, relation, kernel or law differs "
-                f"(saved {str(state['fingerprint'])[:12]}…, here {self.fingerprint()[:12]}…: "
-                f"relation '{self.relation}', {self.kernel!r}, law={self.law!r}, {len(self.table)} episodes)"
-            )
+            raise ValueError(f"this state belongs to another sampler: {self._differences(state.get('parts'))}")
         self.seed, self.step = check_count(state["seed"], "seed"), check_count(state["step"], "step")
+
+    def _differences(self, saved: Any) -> str:
+        here = self._parts()
+        if not isinstance(saved, dict):
+            return f"its episode table, relation, kernel, law or distinct differs from {here}"
+        found = [
+            f"{name} {saved.get(name)!r}, here {value!r}" for name, value in here.items() if saved.get(name) != value
+        ]
+        # The columns read differ with the relation; only with all else equal is it their contents.
+        return (
+            "; ".join(found)
+            or f"other labels in the columns it reads ({', '.join(dict.fromkeys(['episode', *self._used()]))})"
+        )
 
     def audit(self, draws: int = 200_000) -> Audit:
         """What this sampler can draw and what it does draw; see `Audit` for which figures are exact."""

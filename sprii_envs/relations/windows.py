@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.randomness import uniforms
-from sprii_envs.relations.relation import SAME_SYSTEM, Relation
+from sprii_envs.relations.relation import SAME_SYSTEM, Relation, check_relation
 from sprii_envs.relations.sampler import PairBatch
 from sprii_envs.relations.streams import EVALUATION, WINDOWS, below, check_count, stream
 from sprii_envs.relations.table import EpisodeTable, Rows, few
@@ -55,17 +55,25 @@ class WindowSampler:
         return self._last[self._rows(rows)]
 
     def batch(self, step: int, pairs: PairBatch, relation: Relation = SAME_SYSTEM) -> WindowPairs:
-        """A window for both sides of every pair.
+        """A window for both sides of every pair; `relation` is the pair sampler's.
 
         Starts are uniform over the legal ones, independently for recipient and donor. Under a same-episode
         relation the donor window comes first and does not overlap (donor_start + history ≤ recipient_start),
         uniform over all such combinations. With 64 observations, history 24 and horizon 16 only (0, 24) is
         legal: that control then has one window pair an episode, and its recipients are later windows than
-        those of the other relations; longer episodes give it more.
+        those of the other relations; longer episodes give it more. ValueError if an episode is its own donor
+        under a relation that is not same-episode: independent windows of it would overlap.
         """
+        check_relation(relation)
         rng = stream(self.seed, check_count(step, "step"), WINDOWS)
         recipient, donor = self._rows(pairs.recipient), self._rows(pairs.donor)
         if not relation.same_episode:
+            own = recipient == donor
+            if own.any():
+                raise ValueError(
+                    f"{int(own.sum())} of {len(own)} pairs are of one episode (row {recipient[own.argmax()]}), which "
+                    f"the relation '{relation}' never draws: pass relation=SAME_ROLLOUT for windows that do not overlap"
+                )
             return WindowPairs(
                 recipient, below(rng, self._last[recipient] + 1), donor, below(rng, self._last[donor] + 1)
             )

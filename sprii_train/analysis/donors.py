@@ -34,8 +34,7 @@ class DonorErrors(NamedTuple):
 @torch.no_grad()
 def encode_split(learner: Any, reader: WindowReader, split: str, *, seed: int) -> Encoded:
     """Encode one window an episode; its start is a uniform function of (seed, episode)."""
-    if isinstance(learner, torch.nn.Module):
-        learner.eval()
+    getattr(learner, "eval", lambda: None)()
     table = reader.bank.split(split)
     rows = np.arange(len(table))
     starts = WindowSampler(table, history=reader.history, horizon=reader.horizons[-1]).starts(rows, seed=seed)

@@ -1,6 +1,5 @@
 """Table `tab:dclean-full`: the D-Clean arms, trained and measured on held-out systems."""
 
-import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -191,6 +190,8 @@ def cells(preset: Preset, bank: Bank, *, population: str = "test") -> list[DClea
 
 
 def open_bank(preset: Preset, root: Path) -> Bank:
-    """The preset's bank under `root/banks`, built if it is not there."""
+    """The preset's bank under `root/banks`, built if it is not there, verified if it is."""
     size = "-".join(str(n) for n in preset.protocol.systems.values())
-    return build(preset.protocol, root / "banks" / f"d-clean-{size}", workers=os.cpu_count() or 1)
+    bank = build(preset.protocol, root / "banks" / f"d-clean-{size}", wait=True)
+    bank.verify(checksums=True)
+    return bank

@@ -4,17 +4,18 @@ Cells run in processes. A cell that is done is not run again, one that was kille
 worker whose parent has died stops at its next step, so that the same command never meets its own orphans.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import multiprocessing
+import multiprocessing.connection
 import os
-import queue
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -50,49 +51,65 @@ def folder_of(cell: Cell, root: Path) -> Path:
     return root / f"{cell.title}-{digest}"
 
 
-def threads_per_cell(cells: int, workers: int) -> int:
-    """Threads of one worker: a function of the whole grid, so that a resumed run computes with as many as before."""
-    return max(1, (os.cpu_count() or 1) // max(1, min(cells, workers)))
-
-
-def run_grid(cells: Sequence[Cell], root: Path, *, workers: int | None = None) -> list[dict[str, Any]]:
+def run_grid(
+    cells: Sequence[Cell], root: Path, *, workers: int | None = None, threads: int = 1
+) -> list[dict[str, Any]]:
     """Run what is not done, and return the results of all cells in their order.
 
+    A cell that fails is reported at once and the others go on; its error is raised at the end.
+
     Args:
-        workers: processes; by default one a core. Two one-thread processes beat one two-thread process.
+        workers: processes; by default one a core.
+        threads: of each process. Two one-thread processes beat one two-thread process, and a fixed number keeps the
+            order of every sum, so that a run resumed with another number of workers ends in the same bits.
+
+    Raises:
+        Interrupted: after SIGINT or SIGTERM, when every worker has written its checkpoint.
     """
-    workers = workers or os.cpu_count() or 1
-    threads = threads_per_cell(len(cells), workers)
     todo = [c for c in cells if not (folder_of(c, root) / c.result).exists()]
     if todo:
-        context = multiprocessing.get_context("spawn")
-        with context.Manager() as manager, _display(todo) as show:
-            messages = manager.Queue()
-            with ProcessPoolExecutor(min(workers, len(todo)), mp_context=context) as pool:
-                futures = [pool.submit(_work, cell, root, threads, messages, os.getpid()) for cell in todo]
-                try:
-                    _watch(futures, messages, show)
-                except BaseException:
-                    pool.shutdown(wait=True, cancel_futures=True)
-                    raise
+        with _display(todo) as show, _terminable():
+            _run(todo, root, min(workers or os.cpu_count() or 1, len(todo)), threads, show)
     return [read_json(folder_of(c, root) / c.result) for c in cells]
 
 
-def _watch(futures: list[Future], messages: Any, show: Callable[[str, int, float], None]) -> None:
-    pending, failure = set(futures), None
-    while pending:
-        done, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
-        while True:
-            try:
-                show(*messages.get_nowait())
-            except queue.Empty:
-                break
-        for error in (future.exception() for future in done):
-            if isinstance(error, Interrupted):
-                raise error
-            if error is not None:
-                failure = failure or error
-                print(f"a cell failed, the others go on: {error}", file=sys.stderr, flush=True)
+def _run(todo: Sequence[Cell], root: Path, workers: int, threads: int, show: Callable[[str, int, float], None]) -> None:
+    context = multiprocessing.get_context("spawn")
+    waiting, running = list(todo), {}
+    failure: BaseException | None = None
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                cell = waiting.pop(0)
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_work, args=(cell, root, threads, theirs, os.getpid()))
+                process.start()
+                theirs.close()
+                running[ours] = process, cell
+            ready: list[Any] = multiprocessing.connection.wait(list(running), timeout=0.5)
+            for ours in ready:
+                process, cell = running[ours]
+                try:
+                    message = ours.recv()
+                except EOFError:
+                    process.join()
+                    del running[ours]
+                    message = None
+                    if process.exitcode:
+                        message = ChildProcessError(f"{cell.title} ended with exit status {process.exitcode}")
+                if isinstance(message, BaseException):
+                    failure = failure or message
+                    print(f"{cell.title} failed, the others go on: {message}", file=sys.stderr, flush=True)
+                elif message is not None:
+                    show(*message)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped; the same command resumes") from None
+    finally:
+        for process, _ in running.values():
+            process.terminate()  # fit writes its checkpoint and stops
+        for process, _ in running.values():
+            process.join(60)
+            process.kill()
     if failure is not None:
         raise failure
 
@@ -100,7 +117,6 @@ def _watch(futures: list[Future], messages: Any, show: Callable[[str, int, float
 def _work(cell: Cell, root: Path, threads: int, messages: Any, parent: int) -> None:
     torch.set_num_threads(threads)
     folder = folder_of(cell, root)
-    folder.mkdir(parents=True, exist_ok=True)
     said = 0.0
 
     def report(step: int, values: dict[str, float]) -> None:
@@ -109,12 +125,36 @@ def _work(cell: Cell, root: Path, threads: int, messages: Any, parent: int) -> N
             os.kill(os.getpid(), signal.SIGTERM)  # fit writes its checkpoint and stops
         elif time.monotonic() - said > 0.5 or step == cell.steps:
             said = time.monotonic()
-            messages.put((cell.title, step, values.get("self", float("nan"))))
+            with contextlib.suppress(BrokenPipeError):  # the parent has died; the next step sees it
+                messages.send((cell.title, step, values.get("self", float("nan"))))
 
-    with _locked(folder / ".lock"):
-        if not (folder / cell.result).exists():
-            write_json(folder / cell.result, cell.run(folder, report))
-    messages.put((cell.title, cell.steps, float("nan")))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder / ".lock"):
+            if not (folder / cell.result).exists():
+                write_json(folder / cell.result, cell.run(folder, report))
+        messages.send((cell.title, cell.steps, float("nan")))
+    except (BrokenPipeError, KeyboardInterrupt):
+        return
+    except Exception as error:
+        messages.send(error)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM stops the grid as SIGINT does."""
+
+    def stop(*_: object) -> None:
+        raise Interrupted("stopped; the same command resumes")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def _judge(claim: Claim, by_seed: Mapping[int, Arms]) -> Verdict:
         return Verdict(
             claim.text,
             "not tested",
-            f"needs the arms {', '.join(claim.arms)} at a budget that means something",
+            f"needs the arms {', '.join(claim.arms)}",
         )
     held = sum(claim.holds(value) for value in measured.values())
     of = len(measured)

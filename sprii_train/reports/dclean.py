@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from sprii_envs.banks import Bank
 from sprii_train.analysis.donors import encode_split
 from sprii_train.analysis.formation import standardise
 from sprii_train.analysis.statistics import Spread, over_sources
-from sprii_train.checkpoints import load, write_json
+from sprii_train.checkpoints import load, write_json, write_whole
 from sprii_train.data import WindowReader
 from sprii_train.experiments.dclean import EVALUATION_SEED, DCleanCell, Preset
 from sprii_train.experiments.grid import folder_of
@@ -60,7 +61,8 @@ def summarise(rows: Sequence[dict[str, Any]], *, judged: bool = True) -> Summary
         for arm in arms
     }
     labels = {arm: RECIPES[arm].label for arm in arms}
-    verdicts = judge(D_CLEAN_CLAIMS, rows if judged else [])
+    no_test = Verdict("The paper's statements", "not tested", "this preset checks that everything runs")
+    verdicts = judge(D_CLEAN_CLAIMS, rows) if judged else [no_test]
     return Summary(labels, measured, paper_table("tab:dclean-full"), verdicts)
 
 
@@ -81,7 +83,7 @@ def write_report(
     command: str,
     facts: dict[str, str],
 ) -> Summary:
-    """Write `results.json`, `report.html` and PNGs under `root`.
+    """Write `results.json`, `report.html` and PNGs under `root`, each whole (`report-validation.html` and so on).
 
     Args:
         rows: one for each cell, in the same order.
@@ -91,6 +93,7 @@ def write_report(
     """
     summary = summarise(rows, judged=preset.judged)
     population = cells[0].population
+    suffix = "" if population == "test" else f"-{population}"
     sources = len({row["seed"] for row in rows})
     budget = (
         f"{preset.train.steps:,} steps, {sources} source{'s' if sources > 1 else ''}, "
@@ -109,13 +112,13 @@ def write_report(
         "Training": ", ".join(f"{k} {v}" for k, v in asdict(preset.train).items() if k != "seed")
         + f" ({resolve_precision(preset.train)})",
         "Choices": "native loss on all windows; Cross in both directions; Align–Random pairs the same recipients with "
-        "another system's episode; SIGReg over the windows of each time step",
+        f"another system's episode; SIGReg samples {preset.learner.sigreg_samples}",
         "Versions": ", ".join(f"{p} {version(p)}" for p in ("sprii", "torch", "numpy", "gymnasium", "scikit-learn"))
         + f", Python {platform.python_version()}",
     }
     page = (
         Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-        .from_string(files("sprii_train.reports").joinpath("report.html").read_text())
+        .from_string(files("sprii_train.reports").joinpath("report.html").read_text(encoding="utf-8"))
         .render(
             title=f"D-Clean, preset {preset.name}",
             lead=f"{budget}. {preset.note[:1].upper() + preset.note[1:]}.",
@@ -140,7 +143,7 @@ def write_report(
                     (
                         "atlas",
                         "What the contexts look like",
-                        "Episodes of one system share a colour. Source "
+                        "Colour is drag, which no observation shows. Source "
                         f"{cells[0].train.seed}; axes are the first two principal components of each arm.",
                     ),
                     ("curves", "Training", "Every source is a line."),
@@ -153,10 +156,10 @@ def write_report(
     )
     root.mkdir(parents=True, exist_ok=True)
     for name, image in images.items():
-        (root / f"{name}.png").write_bytes(image)
-    (root / "report.html").write_text(page)
+        write_whole(root / f"{name}{suffix}.png", image)
+    write_whole(root / f"report{suffix}.html", page.encode())
     write_json(
-        root / "results.json",
+        root / f"results{suffix}.json",
         {
             "experiment": "dclean",
             "table": "tab:dclean-full",
@@ -184,7 +187,8 @@ def print_summary(summary: Summary) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if Console().is_terminal else 120, highlight=False)
+    width = None if Console().is_terminal else int(os.environ.get("COLUMNS", 120))
+    console = Console(width=width, highlight=False)
     shown = [column for column in COLUMNS if column != "target_variance"]
     table = Table(title="ours, and below it the paper (20,000 steps)", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("arm", no_wrap=True)
@@ -222,6 +226,6 @@ def _atlas_panels(cells: Sequence[DCleanCell], bank: Bank, root: Path) -> list:
 def _curves(cells: Sequence[DCleanCell], root: Path) -> list:
     runs = []
     for cell in cells:
-        lines = (folder_of(cell, root / "cells") / "metrics.jsonl").read_text().splitlines()
+        lines = (folder_of(cell, root / "cells") / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         runs.append((cell.arm, RECIPES[cell.arm].label, [json.loads(line) for line in lines]))
     return runs

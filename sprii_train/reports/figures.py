@@ -66,7 +66,7 @@ def summary(
             _diamond(axis, x, paper.get(arm, {}).get(column))
         axis.set_title(title)
         axis.set_yscale(scale)
-    axes[0, 1].set_ylim(bottom=0.08)
+    axes[0, 1].set_ylim(0.08, 2.0 * axes[0, 1].get_ylim()[1])
     axes[0, 1].axhline(1 / rollouts, color="black", linewidth=0.8, linestyle="--")
     axis = axes[1, 0]
     for offset, column, hatch in ((-0.2, "self_h16", ""), (0.2, "correct_h16", "///")):

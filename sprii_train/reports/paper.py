@@ -10,7 +10,7 @@ SOURCES = 3  # independently trained sources behind each cell of `tab:dclean-ful
 
 def paper_table(label: str) -> dict[str, dict[str, Spread]]:
     """`{arm: {column: mean ± SD}}` of one table of the paper."""
-    table = json.loads(files("sprii_train.reports").joinpath("paper_tables.json").read_text())[label]
+    table = json.loads(files("sprii_train.reports").joinpath("paper_tables.json").read_text(encoding="utf-8"))[label]
     return {
         arm: {column: Spread(mean, sd, SOURCES) for column, (mean, sd) in cells.items()}
         for arm, cells in table["rows"].items()

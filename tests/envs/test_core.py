@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 from dataclasses import dataclass
 
 import gymnasium as gym
@@ -231,6 +232,7 @@ def test_bad_arguments_are_refused():
         ({"obs_type": "pixel"}, "did you mean 'pixels'"),
         ({"render_mode": "rgb"}, "rgb_array"),
         ({"image_size": 4}, "image_size"),
+        ({"image_size": 2.5}, r"image_size must be .* got 2\.5"),
         ({"system": {"drag": -1.0}}, "'drag' = -1.0"),
         ({"system": "zz", "systems": SET}, "unknown system id 'zz'"),
         ({"systems": [1.0]}, "SystemSet or a SystemDistribution"),
@@ -428,6 +430,55 @@ def test_bad_snapshots_are_refused_and_change_nothing():
     assert data_equivalence(env.unwrapped.get_state()["state"], good["state"], exact=True)
     with pytest.raises(ValueError, match="layers"):
         set_state(env.unwrapped, get_state(env))
+    for bad, match in (
+        (None, "get_state.*None"),
+        ({"a": 1}, "'episode' and 'wrappers'; got a mapping of 'a'"),
+        ({"episode": None, "wrappers": get_state(env)["wrappers"]}, "mapping; got None"),
+        ({"episode": {"a": 1}, "wrappers": get_state(env)["wrappers"]}, "lacks 'world'; it has 'a'"),
+        (get_state(env) | {"wrappers": 3}, "'wrappers' must be a list"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            set_state(env, bad)
+    with pytest.raises(ValueError, match=r"only environments of sprii_envs.*CartPole"):
+        get_state(gym.make("CartPole-v1"))
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_snapshot_of_another_world_is_refused(vector):
+    def make(**kwargs):
+        return gym.make_vec(ID, num_envs=2, **kwargs) if vector else gym.make(ID, **kwargs)
+
+    for there, here, match in (
+        ({"dt": 0.1}, {}, r"another world: dt is 0\.1 there, 0\.05 here"),
+        ({"obs_type": "pixels"}, {}, "obs_type is 'pixels' there, 'state' here"),
+        ({"obs_type": "pixels", "image_size": 32}, {"obs_type": "pixels"}, r"image_size is \(32, 32\) there"),
+    ):
+        env, other = make(**there), make(**here)
+        env.reset(seed=0)
+        other.reset(seed=1)
+        before = pickle.dumps(get_state(other))
+        with pytest.raises(ValueError, match=match):
+            set_state(other, get_state(env))
+        assert pickle.dumps(get_state(other)) == before
+
+
+def test_wrappers_that_a_snapshot_does_not_cover_are_named_once():
+    env = gym.wrappers.FrameStackObservation(gym.wrappers.RecordEpisodeStatistics(gym.make(ID)), 3)
+    env.reset(seed=0)
+    with pytest.warns(UserWarning, match="FrameStackObservation, RecordEpisodeStatistics;") as caught:
+        saved = get_state(env)
+    with pytest.warns(UserWarning, match="FrameStackObservation, RecordEpisodeStatistics;") as again:
+        set_state(env, saved)
+    assert len(caught) == len(again) == 1
+    vector = gym.wrappers.vector.RecordEpisodeStatistics(gym.make_vec(ID, num_envs=2))
+    vector.reset(seed=0)
+    with pytest.warns(UserWarning, match="RecordEpisodeStatistics"):
+        get_state(vector)
+    quiet = gym.wrappers.FlattenObservation(gym.wrappers.ClipAction(gym.make(ID)))
+    quiet.reset(seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        set_state(quiet, get_state(quiet))
 
 
 def test_a_generator_set_by_hand_drives_the_episodes():

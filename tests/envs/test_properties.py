@@ -55,7 +55,11 @@ def test_properties_are_iterable_printable_and_convertible_to_spaces():
         ({"drag": np.inf, "mass": 1.0}, ["'drag'", "inf", "finite"]),
         ({"drag": [1.0, 2.0], "mass": 1.0}, ["'drag'", "(2,)"]),
         ({"drag": "fast", "mass": 1.0}, ["'drag'", "'fast'"]),
-        ({"drag": None, "mass": 1.0}, ["'drag'", "nan"]),
+        ({"drag": None, "mass": 1.0}, ["'drag'", "one number", "None"]),
+        ({"drag": "2", "mass": 1.0}, ["'drag'", "one number", "'2'"]),
+        ({"drag": True, "mass": 1.0}, ["'drag'", "one number", "True"]),
+        ({"drag": np.True_, "mass": 1.0}, ["'drag'", "one number", "True"]),
+        (["2", 1.0], ["numbers", "'2'"]),
         ([1.0], ["('drag', 'mass')", "(1,)"]),
         ([[1.0, 2.0]], ["(1, 2)"]),
         ("drag", ["'drag'"]),
@@ -168,6 +172,17 @@ def test_sets_refuse_bad_shapes_values_and_repeated_ids():
         SystemSet(BOTH, [[-1.0, 1.0]])
     with pytest.raises(ValueError, match="'a' occurs 2 times"):
         SystemSet(BOTH, [[1.0, 1.0], [2.0, 1.0]], ids=["a", "a"])
+    for bad in ([["1", "2"]], [[True, False]]):
+        with pytest.raises(ValueError, match="given by numbers"):
+            SystemSet(BOTH, bad)
+    for bad in ("2", True, None, [1.0]):
+        with pytest.raises(ValueError, match="property 'drag' must be one number"):
+            System({"drag": bad})
+    with pytest.raises(ValueError, match="property 'drag' is given by numbers"):
+        SystemDistribution(BOTH, {"drag": ["1", "2"]})
+    with pytest.raises(ValueError, match="'drag' must be a number or shape"):
+        BOTH.batch({"drag": ["1", "2"], "mass": 1.0}, 2)
+    assert BOTH.batch({"drag": np.array([1, 2.5], object), "mass": 1}, 2).tolist() == [[1.0, 1.0], [2.5, 1.0]]
     with pytest.raises(ValueError, match="split must have shape"):
         SystemSet(BOTH, [[1.0, 1.0]], split=["a", "b"])
 
@@ -180,6 +195,10 @@ def test_vary_changes_exactly_one_property():
     assert s[1] == base
     with pytest.raises(ValueError, match=r"'mass' = -1\.0"):
         vary(BOTH, base, "mass", [-1.0])
+    with pytest.raises(ValueError, match=r"values of property 'mass' must all be different.*: 2\.0 occurs 2 times"):
+        vary(BOTH, base, "mass", [1.0, 2.0, 2.0])
+    with pytest.raises(ValueError, match="property 'mass' is given by numbers"):
+        vary(BOTH, base, "mass", ["1"])
 
 
 def test_distributions_are_uniform_on_the_propertys_scale_and_reproducible():

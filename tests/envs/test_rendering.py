@@ -66,7 +66,7 @@ def test_far_away_and_huge_coordinates_draw_nothing():
     assert not rendering.draw([rendering.disc(centres, 2.0, 255, (16, 16))], 3, (16, 16)).any()
 
 
-@pytest.mark.parametrize("bad", [7, 0, -4, (64,), (64, 64, 2), (64, 2.5), 5000])
+@pytest.mark.parametrize("bad", [7, 0, -4, (64,), (64, 64, 2), (64, 2.5), 5000, 2.5, None, "64", True])
 def test_bad_image_sizes_are_refused(bad):
     with pytest.raises(ValueError, match="image_size"):
         rendering.image_size(bad)

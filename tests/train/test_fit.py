@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tiny import HISTORY, HORIZONS, JEPA_CONFIG, Plain
 from torch import nn
 
 from sprii_envs.banks import Bank
+from sprii_envs.relations import SAME_ROLLOUT
 from sprii_train.checkpoints import CheckpointError, read_tensors, training_states
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import (
@@ -119,6 +121,7 @@ torch.set_num_threads(1)
 sys.path.insert(0, {tests!r})
 import test_fit
 from sprii_envs.banks import Bank
+from sprii_envs.relations import SAME_ROLLOUT
 from sprii_train.data import PairedWindows, WindowReader
 data = PairedWindows(WindowReader(Bank.open({bank!r}), test_fit.HISTORY, test_fit.HORIZONS), pairs=8, seed=0)
 def die(step, _):
@@ -139,12 +142,48 @@ def test_resume_after_sigkill(bank: Bank, data: PairedWindows, tmp_path: Path, w
 def test_finished_run_is_not_trained_again(data: PairedWindows, tmp_path: Path, whole):
     train(data, tmp_path)
 
-    def none(step: int) -> Windows:
-        raise AssertionError("no data is needed")
+    class Untouched:
+        identity = data.identity
 
-    learner = fit(new_learner(), none, OBJECTIVE, CONFIG, tmp_path, tensorboard=False)
+        def __call__(self, step: int) -> Windows:
+            raise AssertionError("no data is needed")
+
+    learner = fit(new_learner(), Untouched(), OBJECTIVE, CONFIG, tmp_path, tensorboard=False)
     assert not learner.training
     assert_same(dict(learner.state_dict()), tmp_path, whole)
+
+
+def test_other_data_learner_or_batch_size_is_refused_without_being_told(
+    bank: Bank, tmp_path: Path, data: PairedWindows
+):
+    train(data, tmp_path)
+    reader = data.reader
+    others = {
+        "data.bank|data.sampler": PairedWindows(reader, "validation", pairs=4, seed=data.pairs.seed),
+        "data.relation": PairedWindows(reader, relation=SAME_ROLLOUT, pairs=data.count, seed=data.pairs.seed),
+        "data.seed": PairedWindows(reader, pairs=data.count, seed=data.pairs.seed + 1),
+    }
+    for named, other in others.items():
+        with pytest.raises(CheckpointError, match=named):
+            fit(new_learner(), other, OBJECTIVE, CONFIG, tmp_path, tensorboard=False)
+
+    class Renamed(type(new_learner())):
+        """The same tensors, another learner."""
+
+    with pytest.raises(CheckpointError, match=r"learner\.class: there"):
+        fit(Renamed(new_learner().config), data, OBJECTIVE, CONFIG, tmp_path, tensorboard=False)
+    wrong = PairedWindows(reader, pairs=data.count - 1, seed=0)
+    with pytest.raises(ValueError, match=r"TrainConfig\.pairs is 8"):
+        fit(new_learner(), wrong, OBJECTIVE, CONFIG, tmp_path / "other", tensorboard=False)
+
+
+def test_a_checkpoint_moved_from_another_run_is_refused(data: PairedWindows, tmp_path: Path):
+    train(data, tmp_path / "a")
+    with pytest.raises(CheckpointError, match="steps"):
+        fit(new_learner(), data, OBJECTIVE, replace(CONFIG, steps=CONFIG.steps + 1), tmp_path / "a", tensorboard=False)
+    shutil.copytree(tmp_path / "a" / "checkpoints", tmp_path / "b" / "checkpoints")
+    with pytest.raises(CheckpointError, match="checkpoint of another run"):
+        fit(new_learner(), data, Objective(), CONFIG, tmp_path / "b", tensorboard=False)
 
 
 def test_another_run_is_refused(data: PairedWindows, tmp_path: Path):
@@ -155,13 +194,15 @@ def test_another_run_is_refused(data: PairedWindows, tmp_path: Path):
 
     run(bank="a")
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    with pytest.raises(CheckpointError, match=r"holds another run: train differ.*0\.01.*0\.5.*another folder"):
+    with pytest.raises(
+        CheckpointError, match=r"another run \(train\.learning_rate: there 0\.01, here 0\.5\).*another folder"
+    ):
         run(replace(short, learning_rate=0.5), bank="a")
-    with pytest.raises(CheckpointError, match="objective differ"):
+    with pytest.raises(CheckpointError, match=r"objective\.lambda_p: there 1\.0, here 0\.0"):
         run(objective=Objective(), bank="a")
-    with pytest.raises(CheckpointError, match=r"bank differ .*there a, here b"):
+    with pytest.raises(CheckpointError, match=r"bank: there 'a', here 'b'"):
         run(bank="b")
-    with pytest.raises(CheckpointError, match=r"bank differ .*there a, here None"):
+    with pytest.raises(CheckpointError, match=r"bank: there 'a', here None"):
         run()
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
     (tmp_path / "run.json").write_text("{")

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from sprii_envs.banks import D_CLEAN, BankProtocol
+from sprii_envs.banks import D_CLEAN, BankProtocol, build
 
 
 def test_d_clean_is_the_papers_protocol():
@@ -48,6 +48,15 @@ def test_from_dict_is_strict():
 def test_illegal_fields_are_named(field, value):
     with pytest.raises(ValueError, match=field):
         D_CLEAN.replace(**{field: value})
+
+
+def test_unknown_constants_are_named_before_anything_is_built(tmp_path):
+    with pytest.raises(ValueError, match=r"unknown constant of D-Clean in protocol 'd-clean': 'foo'.*dt, mass, force"):
+        build(D_CLEAN.replace(constants={"foo": 1}), tmp_path / "bank")
+    assert not (tmp_path / "bank").exists()
+    assert not (tmp_path / "bank.partial").exists()
+    with pytest.raises(ValueError, match="did you mean 'mass'"):
+        build(D_CLEAN.replace(constants={"mas": 1.0}), tmp_path / "bank")
 
 
 def test_differences_name_the_field():

@@ -240,19 +240,23 @@ def test_resume_is_exact():
 def test_another_sampler_is_refused():
     table = factorial()
     state = PairSampler(table, SAME_SYSTEM).state_dict()
-    assert set(state) == {"seed", "step", "fingerprint"}
+    assert set(state) == {"seed", "step", "fingerprint", "parts"}
     moved = EpisodeTable({name: table[name] for name in table.columns} | {"system": table["system"] // 2})
     others = [
-        PairSampler(table, G1),
-        PairSampler(table, SAME_SYSTEM, Derangement()),
-        PairSampler(table, SAME_SYSTEM, law="pair"),
-        PairSampler(table, SAME_SYSTEM, distinct="system"),
-        PairSampler(table.select(np.arange(40)), SAME_SYSTEM, on_missing="drop"),
-        PairSampler(moved, SAME_SYSTEM),
+        (PairSampler(table, G1), "relation 'same system', here 'same mass; other drag, stiffness'"),
+        (PairSampler(table, SAME_SYSTEM, Derangement()), r"kernel 'Uniform\(\)', here"),
+        (PairSampler(table, SAME_SYSTEM, law="pair"), "law 'recipient', here 'pair'"),
+        (PairSampler(table, SAME_SYSTEM, distinct="system"), "distinct None, here 'system'"),
+        (PairSampler(table.select(np.arange(40)), SAME_SYSTEM, on_missing="drop"), "episodes 54, here 40"),
+        (PairSampler(moved, SAME_SYSTEM), r"other labels in the columns it reads \(episode, system\)"),
     ]
-    for other in others:
-        with pytest.raises(ValueError, match="this state belongs to another sampler"):
+    for other, message in others:
+        with pytest.raises(ValueError, match=f"this state belongs to another sampler: {message}"):
             other.load_state_dict(state)
+    old = {key: value for key, value in state.items() if key != "parts"}
+    PairSampler(table, SAME_SYSTEM).load_state_dict(old)
+    with pytest.raises(ValueError, match="kernel, law or distinct differs"):
+        others[0][0].load_state_dict(old)
     with pytest.raises(ValueError, match="state lacks step"):
         PairSampler(table, SAME_SYSTEM).load_state_dict({"seed": 0, "fingerprint": state["fingerprint"]})
     more = EpisodeTable({name: table[name] for name in table.columns} | {"colour": np.arange(len(table))})
@@ -335,11 +339,24 @@ def test_mixed_splits_are_refused():
         ({"distinct": "sistem"}, ValueError, "no column 'sistem'.*did you mean 'system'"),
         ({"relation": Relation(("mas",))}, ValueError, "no column 'mas'"),
         ({"kernel": Derangement(by="colour")}, ValueError, "no column 'colour'"),
+        ({"kernel": "uniform"}, TypeError, r"kernel must be Uniform\(\), Derangement.*got 'uniform'"),
+        ({"kernel": Derangement}, TypeError, r"kernel must be Uniform\(\), Derangement"),
+        (
+            {"relation": "SAME_SYSTEM"},
+            TypeError,
+            "relation must be SAME_SYSTEM, SAME_ROLLOUT or a Relation.*got 'SAME_",
+        ),
     ],
 )
 def test_bad_sampler_arguments(options, error, message):
     with pytest.raises(error, match=message):
         PairSampler(factorial(), **({"relation": SAME_SYSTEM} | options))
+
+
+def test_what_is_not_a_table_is_refused():
+    columns: Any = {"episode": [0]}
+    with pytest.raises(TypeError, match="table must be an EpisodeTable, got dict"):
+        PairSampler(columns, SAME_SYSTEM)
 
 
 @pytest.mark.parametrize(("step", "n"), [(-1, 4), (0, 0), (0, -3)])

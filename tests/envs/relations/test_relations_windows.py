@@ -11,6 +11,7 @@ from sprii_envs.relations import SAME_ROLLOUT, SAME_SYSTEM, PairSampler, WindowS
 from sprii_envs.relations.sampler import PairBatch
 
 HALF: Any = 24.5
+ANY_NAME: Any = "SAME_ROLLOUT"
 
 
 def self_pairs(rows):
@@ -30,7 +31,8 @@ def test_windows_are_legal(extra, history, horizon, step):
     sampler = WindowSampler(lengths, history, horizon)
     rng = np.random.default_rng(step)
     rows = rng.integers(0, len(lengths), 100)
-    pairs = PairBatch(rows, rng.permutation(rows), np.ones(100, bool))
+    other = (rows + rng.integers(1, len(lengths), 100)) % len(lengths)
+    pairs = PairBatch(rows, other, np.ones(100, bool))
     w = sampler.batch(step, pairs)
     for row, start in ((w.recipient, w.recipient_start), (w.donor, w.donor_start)):
         assert (start >= 0).all()
@@ -117,6 +119,15 @@ def test_grid_spans_the_legal_starts():
     assert sampler.last_start([0, 1]).tolist() == [24, 0]
 
 
+def test_a_forgotten_same_rollout_relation_is_refused():
+    table = systems([2, 2, 2, 2], length=64)
+    pairs = PairSampler(table, SAME_ROLLOUT, distinct="system").batch(0, 4)
+    with pytest.raises(ValueError, match="pass relation=SAME_ROLLOUT"):
+        WindowSampler(table).batch(0, pairs)
+    w = WindowSampler(table).batch(0, pairs, relation=SAME_ROLLOUT)
+    assert (w.donor_start + 24 <= w.recipient_start).all()
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -134,6 +145,16 @@ def test_grid_spans_the_legal_starts():
             lambda: WindowSampler([64, 64]).batch(0, PairBatch(*np.array([[0], [1], [1]])), SAME_ROLLOUT),
             ValueError,
             "pairs an episode with itself",
+        ),
+        (
+            lambda: WindowSampler([64, 64]).batch(0, self_pairs([1, 0])),
+            ValueError,
+            r"2 of 2 pairs are of one episode \(row 1\).*'same system' never draws: pass relation=SAME_ROLLOUT",
+        ),
+        (
+            lambda: WindowSampler([64]).batch(0, self_pairs([0]), ANY_NAME),
+            TypeError,
+            "relation must be SAME_SYSTEM, SAME_ROLLOUT or a Relation.*got 'SAME_ROLLOUT'",
         ),
         (lambda: WindowSampler([64], 0), ValueError, "history must be at least 1, got 0"),
         (lambda: WindowSampler([64], 24, -1), ValueError, "horizon must be at least 0, got -1"),

@@ -10,7 +10,7 @@ from toy_cells import ToyCell
 
 import sprii_train.experiments.grid as grid
 from sprii_train.checkpoints import CheckpointError
-from sprii_train.experiments.grid import folder_of, run_grid, threads_per_cell
+from sprii_train.experiments.grid import folder_of, run_grid
 
 
 def starts(cell: ToyCell, root: Path) -> int:
@@ -26,15 +26,6 @@ def test_folder_is_named_by_the_hash_of_the_identity(tmp_path: Path):
     assert folder_of(replace(cell, steps=9, breaks_at=2), tmp_path).name == expected  # not in its identity
     assert folder_of(replace(cell, value=2.5), tmp_path).name != expected
     assert not list(tmp_path.iterdir())
-
-
-def test_threads_per_cell(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(grid.os, "cpu_count", lambda: 8)
-    assert [threads_per_cell(c, w) for c, w in ((12, 8), (2, 8), (3, 8), (12, 2), (1, 1), (100, 100))] == [
-        1, 4, 2, 4, 8, 1,
-    ]  # fmt: skip
-    monkeypatch.setattr(grid.os, "cpu_count", lambda: None)
-    assert threads_per_cell(3, 2) == 1
 
 
 def test_failure_resume_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
