@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -54,17 +55,47 @@ def test_repeating_the_command_trains_nothing_again(smoke):
     assert before == {p: p.stat().st_mtime_ns for p in out.glob("cells/*/test.json")}
 
 
+def children(pid):
+    """Process ids of the direct children (Linux)."""
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_for_checkpoint(out):
+    deadline = time.monotonic() + 200
+    while not list(out.glob("cells/*/checkpoints/step-*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert list(out.glob("cells/*/checkpoints/step-*"))
+    assert len(list(out.glob("cells/*/test.json"))) < 4, "the run was over before it was stopped"
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lists processes through /proc")
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_no_process_outlives_the_command(stop, tmp_path):
+    out = tmp_path / "stopped"
+    command = [*SPRII, "quickstart", "--preset", "smoke", "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_for_checkpoint(out)
+    workers = children(process.pid)
+    assert workers
+    process.send_signal(stop)
+    _, said = process.communicate(timeout=120)  # a worker that lives on would hold stderr open
+    assert process.returncode != 0
+    if stop != signal.SIGKILL:
+        assert "the same command resumes" in said
+        assert "Traceback" not in said
+    deadline = time.monotonic() + 120
+    while (alive := [p for p in workers if Path(f"/proc/{p}").exists()]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not alive
+
+
 def test_kill_9_during_training_then_the_same_command_gives_the_same_numbers(smoke, tmp_path):
     out = tmp_path / "killed"
     command = [*SPRII, "quickstart", "--preset", "smoke", "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 200
-    while not list(out.glob("cells/*/checkpoints/step-*")) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for_checkpoint(out)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert list(out.glob("cells/*/checkpoints/step-*"))
-    assert len(list(out.glob("cells/*/test.json"))) < 4, "the run was over before it was killed"
     resumed = sprii("quickstart", "--preset", "smoke", "--out", out)
     assert resumed.returncode == 0, resumed.stderr
     assert scores(out) == scores(smoke[0])
