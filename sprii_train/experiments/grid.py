@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import torch
 
-from sprii_train.checkpoints import read_json, write_json
+from sprii_train.checkpoints import CheckpointError, read_json, write_json
 from sprii_train.fit import Interrupted
 
 Report = Callable[[int, dict[str, float]], None]
@@ -70,7 +70,14 @@ def run_grid(
     if todo:
         with _display(todo) as show, _terminable():
             _run(todo, root, min(workers or os.cpu_count() or 1, len(todo)), threads, show)
-    return [read_json(folder_of(c, root) / c.result) for c in cells]
+    return [_result(folder_of(c, root) / c.result) for c in cells]
+
+
+def _result(path: Path) -> dict[str, Any]:
+    held = read_json(path)
+    if not isinstance(held, dict) or not held:
+        raise CheckpointError(f"{path} is damaged: it holds no results; remove it and repeat the command")
+    return held
 
 
 def _run(todo: Sequence[Cell], root: Path, workers: int, threads: int, show: Callable[[str, int, float], None]) -> None:

@@ -53,6 +53,9 @@ def test_failure_resume_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.Mo
     (folder_of(good, tmp_path) / "done.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"good-.*done\.json is damaged"):
         run_grid(cells, tmp_path)
+    (folder_of(good, tmp_path) / "done.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"holds no results; remove it"):
+        run_grid(cells, tmp_path)
 
 
 def test_one_cell_given_twice_runs_once(tmp_path: Path):
