@@ -4,11 +4,11 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 from safetensors import SafetensorError
@@ -24,22 +24,28 @@ class CheckpointError(ValueError):
 
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `path` when the block succeeds and vanishes when it does not."""
+    """A temporary folder that becomes `path` when the block succeeds and vanishes when it does not.
+
+    What was at `path` stays until the new folder is whole, and is only set aside, not gone, until that is in place.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    temporary, aside = (path.with_name(f".{path.name}-{uuid4().hex[:12]}") for _ in range(2))
+    temporary.mkdir()
     try:
         yield temporary
         for file in temporary.iterdir():
             with open(file, "rb") as handle:
                 os.fsync(handle.fileno())
         if path.exists():
-            shutil.rmtree(path)
+            os.replace(path, aside)
         os.replace(temporary, path)
-    except SafetensorError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+    except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise OSError(f"{path} could not be written: {error}") from None
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if aside.exists() and not path.exists():
+            os.replace(aside, path)
+        if isinstance(error, SafetensorError):
+            raise OSError(f"{path} could not be written: {error}") from None
         raise
 
 

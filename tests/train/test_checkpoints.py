@@ -258,3 +258,35 @@ def test_write_json_is_whole_or_absent(tmp_path: Path):
             write_json(tmp_path / "a" / "x.json", bad)
     assert json.loads((tmp_path / "a" / "x.json").read_text()) == {"b": [1, 2.5, None]}
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["x.json"]
+
+
+def test_saving_over_a_learner_keeps_the_old_one_until_the_new_one_is_in_place(tmp_path: Path, monkeypatch):
+    path = tmp_path / "model"
+    old, new = JEPA(JEPA_CONFIG), JEPA(JEPA_CONFIG)
+    save(old, path)
+    replace_file = checkpoints.os.replace
+
+    def fails_at_the_last_move(source, target):
+        if Path(target) == path and "model.safetensors" in {f.name for f in Path(source).iterdir()} and not fails:
+            fails.append(source)
+            raise OSError("planned")
+        replace_file(source, target)
+
+    fails: list = []
+    monkeypatch.setattr(checkpoints.os, "replace", fails_at_the_last_move)
+    with pytest.raises(OSError, match="planned"):
+        save(new, path)
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+    for name, value in load(path).state_dict().items():
+        assert torch.equal(value, old.state_dict()[name])
+    monkeypatch.undo()
+    save(new, path)
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+    for name, value in load(path).state_dict().items():
+        assert torch.equal(value, new.state_dict()[name])
+
+
+def test_saved_folders_have_the_usual_permissions(tmp_path: Path):
+    (tmp_path / "usual").mkdir()
+    save(JEPA(JEPA_CONFIG), tmp_path / "model")
+    assert (tmp_path / "model").stat().st_mode == (tmp_path / "usual").stat().st_mode

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tiny import HORIZONS, JEPA_CONFIG, PROTOCOL, naive_windows
 
-from sprii_envs.banks import D_CLEAN, Bank
+from sprii_envs.banks import D_CLEAN, Bank, BankError
 from sprii_envs.relations import WindowSampler
 from sprii_train.analysis.donors import encode_split
 from sprii_train.checkpoints import load
@@ -172,7 +172,17 @@ def test_presets():
 def test_open_bank_builds_once(tmp_path: Path):
     first = open_bank(TINY, tmp_path)
     assert first.path == tmp_path / "banks" / "d-clean-12-4-6"
-    stamp = (first.path / "manifest.json").stat().st_mtime_ns if (first.path / "manifest.json").exists() else None
+    stamps = {file: file.stat().st_mtime_ns for file in first.path.iterdir()}
+    assert len(stamps) >= 4
     second = open_bank(TINY, tmp_path)
     assert second.fingerprint == first.fingerprint
-    assert stamp is None or (second.path / "manifest.json").stat().st_mtime_ns == stamp
+    assert {file: file.stat().st_mtime_ns for file in second.path.iterdir()} == stamps
+
+
+def test_open_bank_refuses_an_altered_bank(tmp_path: Path):
+    states = open_bank(TINY, tmp_path).path / "states.f32"
+    data = bytearray(states.read_bytes())
+    data[100] ^= 1
+    states.write_bytes(data)
+    with pytest.raises(BankError, match=r"states\.f32.*contents changed"):
+        open_bank(TINY, tmp_path)
