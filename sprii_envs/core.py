@@ -335,7 +335,7 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
 def _unbatched(info: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Slot 0 of batched infos, scalars as Python ones, which vector environments batch by type."""
     first = {name: value[0] for name, value in info.items()}
-    return {name: v.item() if isinstance(v, np.generic) else v for name, v in first.items()}
+    return {name: v.item() if isinstance(v, np.generic) else v for name, v in first.items() if v is not None}
 
 
 def _first(array: NDArray[Any]) -> Any:

@@ -2,7 +2,13 @@
 
 import gymnasium as gym
 
-_ROWS = (("D-Clean-v0", "sprii_envs.envs.d_clean", "DClean", 63),)
+_ROWS = (
+    ("D-Clean-v0", "sprii_envs.envs.d_clean", "DClean", 63),
+    ("SpringWorld-v0", "sprii_envs.envs.spring_world", "SpringWorld", 95),
+    ("PokeWorld-v0", "sprii_envs.envs.poke_world", "PokeWorld", 63),
+    ("Swimmer-v0", "sprii_envs.envs.swimmer", "Swimmer", 1000),
+    ("Pendulum-v0", "sprii_envs.envs.pendulum", "Pendulum", 200),
+)
 """(id, module, class stem, transitions of an episode: one fewer than the states in it)."""
 
 

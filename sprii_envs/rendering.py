@@ -17,7 +17,7 @@ Size = tuple[int, int]
 
 
 class Patch(NamedTuple):
-    """One shape in each of N frames: flat pixel indices into (N, H, W) and their grey values, both (N, P)."""
+    """One shape in some of N frames: flat pixel indices into (N, H, W) and their grey values, both (n ≤ N, P)."""
 
     pixel: NDArray[np.intp]
     value: Frame
@@ -56,15 +56,84 @@ def disc(centre: NDArray[np.float64], radius: float, grey: int, size: Size) -> P
     dx = (left + 0.5 - x).astype(np.float32)[:, None] + np.arange(columns, dtype=np.float32)
     dy = (top + 0.5 - y).astype(np.float32)[:, None] + np.arange(rows, dtype=np.float32)
     d = (dx * dx)[:, None, :] + (dy * dy)[:, :, None]
-    np.sqrt(d, out=d)
+    corner = (np.arange(n) * height + top.astype(np.intp)) * width + left.astype(np.intp)
+    offset = (np.arange(rows)[:, None] * width + np.arange(columns)).reshape(-1)
+    return Patch(corner[:, None] + offset, _grey(d, radius, grey).reshape(n, -1))
+
+
+def segment(
+    start: NDArray[np.float64], end: NDArray[np.float64], radius: float, grey: int, size: Size
+) -> list[Patch]:
+    """Antialiased capsules: all points within `radius` of the segment from `start` to `end` (N, 2), in pixels.
+
+    Coverage falls linearly over one pixel, as in `disc`. A capsule is rasterised along its longer axis, only as
+    wide as it is thick, so the flat and the steep ones are a patch each.
+    """
+    start, end = np.clip(start, -_FAR, _FAR), np.clip(end, -_FAR, _FAR)
+    extent = np.abs(end - start)
+    steep = extent[:, 1] > extent[:, 0]
+    patches = []
+    for along, rows in ((0, np.flatnonzero(~steep)), (1, np.flatnonzero(steep))):
+        if len(rows):
+            axes = [along, 1 - along]
+            patches.append(_capsules(start[rows][:, axes], end[rows][:, axes], rows, along, radius, grey, size))
+    return patches
+
+
+_FAR = 1e5
+"""Pixels; beyond it the exact place of an end does not matter, and float32 is not exact enough."""
+
+
+def _capsules(
+    p: NDArray[np.float64], q: NDArray[np.float64], rows: NDArray[np.intp], along: int, radius: float, grey: int, size: Size
+) -> Patch:
+    """Capsules whose coordinates (n, 2) come longer axis first; `along` says which image axis that is."""
+    height, width = size
+    long_pixels, short_pixels = (width, height) if along == 0 else (height, width)
+    long_stride, short_stride = (1, width) if along == 0 else (width, 1)
+    backward = p[:, 0] > q[:, 0]
+    p, q = np.where(backward[:, None], q, p), np.where(backward[:, None], p, q)
+    d = q - p
+    reach = radius + 0.5
+    # The slope is at most 1, so across the longer axis a capsule reaches at most √2 times as far.
+    wide = reach * 2.0**0.5
+    columns = min(int(min(d[:, 0].max(), long_pixels) + 2.0 * reach) + 2, long_pixels)
+    lines = min(int(2.0 * wide) + 2, short_pixels)
+    left = np.clip(np.ceil(p[:, 0] - reach - 0.5), 0, long_pixels - columns)
+    # Distances from `p`, in float32 once they are small.
+    u = ((left + 0.5 - p[:, 0])[:, None] + np.arange(columns)).astype(np.float32)
+    du, dv = d[:, 0, None].astype(np.float32), d[:, 1, None].astype(np.float32)
+    slope = np.divide(dv, du, out=np.zeros_like(du), where=du != 0.0)
+    middle = p[:, 1, None] + slope * np.clip(u, np.float32(0.0), du)
+    top = np.clip(np.ceil(middle - wide - 0.5), 0, short_pixels - lines)
+    v = ((top + 0.5) - p[:, 1, None]).astype(np.float32)[:, :, None] + np.arange(lines, dtype=np.float32)
+    u, du, dv = u[:, :, None], du[:, :, None], dv[:, :, None]
+    square = du * du + dv * dv
+    t = v * (dv / np.maximum(square, np.float32(1e-12)))
+    t += u * (du / np.maximum(square, np.float32(1e-12)))
+    np.clip(t, np.float32(0.0), np.float32(1.0), out=t)
+    v -= t * dv
+    t *= -du
+    t += u
+    v *= v
+    t *= t
+    v += t
+    value = _grey(v, radius, grey)
+    corner = rows[:, None] * (height * width) + (left.astype(np.intp)[:, None] + np.arange(columns)) * long_stride
+    corner += top.astype(np.intp) * short_stride
+    pixel = corner[:, :, None] + np.arange(lines) * short_stride
+    return Patch(pixel.reshape(len(rows), -1), value.reshape(len(rows), -1))
+
+
+def _grey(square: NDArray[np.float32], radius: float, grey: int) -> Frame:
+    """Grey values from squared distances to a shape's spine, which are overwritten."""
+    d = np.sqrt(square, out=square)
     np.subtract(np.float32(radius + 0.5), d, out=d)
     np.maximum(d, np.float32(0.0), out=d)
     np.minimum(d, np.float32(1.0), out=d)
     d *= np.float32(grey)
     d += np.float32(0.5)
-    corner = (np.arange(n) * height + top.astype(np.intp)) * width + left.astype(np.intp)
-    offset = (np.arange(rows)[:, None] * width + np.arange(columns)).reshape(-1)
-    return Patch(corner[:, None] + offset, d.astype(np.uint8).reshape(n, -1))
+    return d.astype(np.uint8)
 
 
 def paint(canvas: Frame, patches: Sequence[Patch], channel: int | None = None) -> Frame:

@@ -237,7 +237,9 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
             if resetting is not None:
                 running[resetting] = False
             for name, value in ending.info.items():
-                info[name], info[f"_{name}"] = _masked(value, running), running.copy()
+                told = running.copy() if value.dtype != object else running & (value != None)  # noqa: E711 - elementwise
+                if told.any():
+                    info[name], info[f"_{name}"] = _masked(value, told), told
         if resetting is not None:
             self._begin(resetting)
             reward[resetting] = 0.0
@@ -261,11 +263,10 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
             final[row] = last[row].copy()
         final_info: dict[str, Any] = {}
         for name in [name for name in info if not name.startswith("_")]:
-            final_info[name], final_info[f"_{name}"] = _masked(info[name], done), done.copy()
-            if done.all():
-                del info[name], info[f"_{name}"]
-            else:
-                info[name], info[f"_{name}"] = _masked(info[name], ~done), ~done
+            value, told = info.pop(name), info.pop(f"_{name}")
+            for holder, mask in ((final_info, told & done), (info, told & ~done)):
+                if mask.any():
+                    holder[name], holder[f"_{name}"] = _masked(value, mask), mask
         self._begin(ALL if len(rows) == self.num_envs else rows)
         self._set_limit()
         info |= {

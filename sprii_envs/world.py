@@ -6,8 +6,8 @@ vector environment, the bank builder and the counterfactuals all call these func
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -18,10 +18,15 @@ from sprii_envs.properties import PersistentProperties
 
 Array = NDArray[np.float64]
 Extras = dict[str, NDArray[Any]]
+Policy = Callable[[int, Array], NDArray[np.float32]]
+"""Actions (N, A) of step t from the states (N, S) it starts in; a pure function of both."""
 
 
 class Ending(NamedTuple):
-    """How a step ended: flags (N,) bool, or None where no slot can end, and step info as (N, ...) arrays."""
+    """How a step ended: flags (N,) bool, or None where no slot can end, and step info as (N, ...) arrays.
+
+    Where an object array holds None, that slot reports nothing under that name.
+    """
 
     terminated: NDArray[np.bool_] | None = None
     truncated: NDArray[np.bool_] | None = None
@@ -47,6 +52,8 @@ class World(ABC):
     """Uniforms one initial state consumes."""
     queries: ClassVar[tuple[str, ...]] = ()
     """Names accepted by `options["query"]`: kinds of initial condition."""
+    signals: ClassVar[Mapping[str, str]] = {}
+    """What every step reports beside the state: name → dtype of one number per system, the keys of its extras."""
     max_episode_steps: ClassVar[int]
     """Transitions of a registered episode: one fewer than the states in it."""
     dt: float
@@ -73,7 +80,7 @@ class World(ABC):
 
     @abstractmethod
     def step(self, state: Array, force: Array, prepared: Any) -> tuple[Array, Extras]:
-        """The state one control step later, as a new array, and what only the integrator knows (contacts)."""
+        """The state one control step later, as a new array, and the `signals`, what only the integrator knows."""
 
     @abstractmethod
     def reward(self, state: Array, force: Array, after: Array) -> Array:
@@ -174,12 +181,16 @@ class Rollout:
 
     states: Array
     """(N, T+1, S) float64; the start included."""
+    actions: NDArray[np.float32]
+    """(N, T, A) as given, or as the policy chose them; normalised, before clipping."""
     rewards: Array
     """(N, T) float64."""
     ended: NDArray[np.bool_]
     """(N, T): the world's own ending (not the time limit) was reached at or before this transition."""
     values: Array
     """(N, F) float64: the systems' property values."""
+    signals: Extras = field(default_factory=dict)
+    """What the world's steps report: name → (N, T)."""
     frames: rendering.Frame | None = None
     """(N, T+1, H, W) uint8 grayscale, on demand."""
 
@@ -188,17 +199,65 @@ def rollout(
     world: World,
     values: Array,
     state: ArrayLike,
-    actions: ArrayLike,
+    actions: ArrayLike | Policy,
     *,
+    steps: int | None = None,
     frames: int | Sequence[int] | None = None,
 ) -> Rollout:
     """Roll N systems (N, F) from one state (S,), or one each (N, S), under actions (T, A) or (N, T, A).
 
-    Pure: equal arguments, equal result, bit for bit the states an environment would visit. A rollout runs on
-    past a world's ending (see `Rollout.ended`). `frames` is the image size of grayscale frames to return.
+    Instead of an array, `actions` may be a policy, a function of (t, states (N, S)), for `steps` steps. Pure:
+    equal arguments, equal result, bit for bit the states an environment would visit. A rollout runs on past a
+    world's ending (see `Rollout.ended`). `frames` is the image size of grayscale frames to return.
     """
     values = world.properties.validate(np.array(values, np.float64).reshape(-1, len(world.properties)))
     n = len(values)
+    given, steps = _checked_actions(world, n, actions, steps)
+    now = world.check_state(state, n)
+    prepared = world.prepare(values)
+    states = np.empty((n, steps + 1, now.shape[1]), np.float64)
+    taken = np.empty((n, steps, world.action_size), np.float32)
+    rewards = np.empty((n, steps), np.float64)
+    ended = np.zeros((n, steps), np.bool_)
+    signals = {name: np.zeros((n, steps), dtype) for name, dtype in world.signals.items()}
+    states[:, 0] = now
+    over = np.zeros(n, np.bool_)
+    for t in range(steps):
+        action = given(t, now) if callable(given) else given[:, t]
+        taken[:, t] = action
+        force = world.checked_force(action)
+        after, extras = world.step(now, force, prepared)
+        rewards[:, t] = world.reward(now, force, after)
+        for name, signal in signals.items():
+            signal[:, t] = extras[name]
+        ending = world.end(after, extras)
+        for flag in (ending.terminated, ending.truncated):
+            if flag is not None:
+                over |= flag
+        ended[:, t] = over
+        states[:, t + 1] = now = after
+    pictures = None if frames is None else draw_states(world, states, frames)
+    return Rollout(states, taken, rewards, ended, values, signals, pictures)
+
+
+def draw_states(world: World, states: Array, size: int | Sequence[int]) -> rendering.Frame:
+    """Grayscale frames (N, T, H, W) uint8 of trajectories (N, T, S), step by step so that memory stays small."""
+    shape = rendering.image_size(size)
+    n, steps = states.shape[:2]
+    pictures = np.empty((n, steps, *shape), np.uint8)
+    for t in range(steps):
+        pictures[:, t] = world.draw(np.asfortranarray(states[:, t], np.float64), shape)
+    return pictures
+
+
+def _checked_actions(
+    world: World, n: int, actions: ArrayLike | Policy, steps: int | None
+) -> tuple[NDArray[np.float32] | Policy, int]:
+    """Actions (n, T, A), or the policy, and the number of steps; ValueError for a wrong shape."""
+    if callable(actions):
+        if steps is None or steps < 0:
+            raise ValueError(f"a policy needs steps=, a number of at least 0, got {steps!r}")
+        return actions, steps
     try:
         given = np.asarray(actions, np.float32)
     except (TypeError, ValueError) as e:
@@ -208,32 +267,9 @@ def rollout(
         raise ValueError(
             f"actions must have shape (T, {world.action_size}) or ({n}, T, {world.action_size}), got {given.shape}"
         )
-    steps = given.shape[-2]
-    now = world.check_state(state, n)
-    prepared = world.prepare(values)
-    states = np.empty((n, steps + 1, now.shape[1]), np.float64)
-    rewards = np.empty((n, steps), np.float64)
-    ended = np.zeros((n, steps), np.bool_)
-    states[:, 0] = now
-    over = np.zeros(n, np.bool_)
-    for t in range(steps):
-        action = np.broadcast_to(given[t], (n, world.action_size)) if shared else given[:, t]
-        force = world.checked_force(action)
-        after, extras = world.step(now, force, prepared)
-        rewards[:, t] = world.reward(now, force, after)
-        ending = world.end(after, extras)
-        for flag in (ending.terminated, ending.truncated):
-            if flag is not None:
-                over |= flag
-        ended[:, t] = over
-        states[:, t + 1] = now = after
-    pictures = None
-    if frames is not None:
-        size = rendering.image_size(frames)
-        pictures = np.empty((n, steps + 1, *size), np.uint8)
-        for t in range(steps + 1):
-            pictures[:, t] = world.draw(np.asfortranarray(states[:, t]), size)
-    return Rollout(states, rewards, ended, values, pictures)
+    if steps not in (None, given.shape[-2]):
+        raise ValueError(f"steps = {steps} but actions are given for {given.shape[-2]} steps")
+    return np.broadcast_to(given, (n, *given.shape[-2:])), given.shape[-2]
 
 
 def sensitivity(

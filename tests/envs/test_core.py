@@ -43,7 +43,7 @@ class Bounded(DClean):
 
     def end(self, after, extras):
         x, y = np.abs(after[:, 0]), np.abs(after[:, 1])
-        reason = np.full(len(after), "", object)
+        reason = np.full(len(after), None, object)
         reason[y > 1.2] = "wall"
         return Ending(
             x > 1.2,
