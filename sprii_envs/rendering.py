@@ -7,7 +7,8 @@ or pixels. Pixel (row i, column j) covers [j, j+1) × [i, i+1) in pixel coordina
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,45 +39,68 @@ def to_pixels(xy: NDArray[np.float64], view_width: float, size: Size) -> NDArray
     """World coordinates (N, 2), metres, y up, origin at the centre → pixel coordinates (N, 2), y down."""
     height, width = size
     scale = width / view_width
-    return np.stack((0.5 * width + scale * xy[:, 0], 0.5 * height - scale * xy[:, 1]), axis=1)
+    out = np.empty(xy.shape, np.float64, order="F")
+    np.multiply(xy[:, 0], scale, out=out[:, 0])
+    np.multiply(xy[:, 1], -scale, out=out[:, 1])
+    out += (0.5 * width, 0.5 * height)
+    return out
 
 
 def disc(centre: NDArray[np.float64], radius: float, grey: int, size: Size) -> Patch:
     """Antialiased discs: centres (N, 2) and radius in pixels; coverage falls linearly over one pixel."""
+    return discs([centre], radius, [grey], size)[0]
+
+
+def discs(centres: Sequence[NDArray[np.float64]], radius: float, greys: Sequence[int], size: Size) -> list[Patch]:
+    """Several kinds of disc of one radius in each frame, as `disc` would draw each, in one go."""
     height, width = size
-    n = len(centre)
+    n, kinds = len(centres[0]), len(centres)
     span = int(2.0 * radius + 1.0) + 1
     rows, columns = min(span, height), min(span, width)
-    # Far outside, the exact place does not matter: keep it where integers and float32 are exact enough.
-    x = np.clip(centre[:, 0], -span, width + span)
-    y = np.clip(centre[:, 1], -span, height + span)
-    # A window pushed back inside the image needs no bounds test: what the disc does not reach is black.
-    left = np.clip(np.ceil(x - radius - 1.0), 0, width - columns)
-    top = np.clip(np.ceil(y - radius - 1.0), 0, height - rows)
-    dx = (left + 0.5 - x).astype(np.float32)[:, None] + np.arange(columns, dtype=np.float32)
-    dy = (top + 0.5 - y).astype(np.float32)[:, None] + np.arange(rows, dtype=np.float32)
-    d = (dx * dx)[:, None, :] + (dy * dy)[:, :, None]
-    corner = (np.arange(n) * height + top.astype(np.intp)) * width + left.astype(np.intp)
-    offset = (np.arange(rows)[:, None] * width + np.arange(columns)).reshape(-1)
-    return Patch(corner[:, None] + offset, _grey(d, radius, grey).reshape(n, -1))
+    # (2, kinds, n): x of every disc, then y. Far outside, the exact place does not matter: it is kept where integers
+    # and float32 are exact enough. A window pushed back inside the image needs no bounds test: what the disc does not
+    # reach is black.
+    centre = np.array([[c[:, i] for c in centres] for i in (0, 1)])
+    far, last, stride = _disc_bounds(rows, columns, span, size)
+    centre = _clamp(centre, -span, far)
+    corner = _clamp(np.ceil(centre - (radius + 1.0)), 0.0, last)
+    d = _steps(max(rows, columns))[:, None, None] + (corner + (0.5 - centre)).astype(np.float32)[:, None]
+    d *= d
+    value = _grey(d[1, :rows, None] + d[0, :columns], radius, np.array(greys, np.float32)[:, None])
+    corner *= stride
+    first = (corner[0] + corner[1]).astype(np.intp)
+    first += _steps_of(n, height * width)
+    pixel = first[..., None] + _window(rows, columns, width)
+    return [Patch(pixel[i], _frames_first(value[:, :, i])) for i in range(kinds)]
 
 
-def segment(
-    start: NDArray[np.float64], end: NDArray[np.float64], radius: float, grey: int, size: Size
-) -> list[Patch]:
+@lru_cache(maxsize=64)
+def _disc_bounds(rows: int, columns: int, span: int, size: Size) -> tuple[NDArray[np.float64], ...]:
+    """For x and y: how far out a centre is kept, the last legal corner of a window, and pixels from one to the next."""
+    height, width = size
+    pairs = (width + span, height + span), (width - columns, height - rows), (1, width)
+    return tuple(np.array(pair, np.float64)[:, None, None] for pair in pairs)
+
+
+def segment(start: NDArray[np.float64], end: NDArray[np.float64], radius: float, grey: int, size: Size) -> list[Patch]:
     """Antialiased capsules: all points within `radius` of the segment from `start` to `end` (N, 2), in pixels.
 
     Coverage falls linearly over one pixel, as in `disc`. A capsule is rasterised along its longer axis, only as
     wide as it is thick, so the flat and the steep ones are a patch each.
     """
-    start, end = np.clip(start, -_FAR, _FAR), np.clip(end, -_FAR, _FAR)
-    extent = np.abs(end - start)
-    steep = extent[:, 1] > extent[:, 0]
+    start, end = _clamp(start.T, -_FAR, _FAR), _clamp(end.T, -_FAR, _FAR)
+    half = 0.5 * (end - start)
+    middle = start + half
+    extent = np.abs(half)
+    steep = extent[1] > extent[0]
     patches = []
-    for along, rows in ((0, np.flatnonzero(~steep)), (1, np.flatnonzero(steep))):
-        if len(rows):
-            axes = [along, 1 - along]
-            patches.append(_capsules(start[rows][:, axes], end[rows][:, axes], rows, along, radius, grey, size))
+    for along in (0, 1):
+        frame = (steep if along else ~steep).nonzero()[0]
+        if len(frame):
+            longer_first = slice(None, None, 1 - 2 * along)
+            some = slice(None) if len(frame) == len(steep) else frame
+            parts = half[longer_first, some], middle[longer_first, some], extent[longer_first, some]
+            patches.append(_capsules(*parts, frame, along, radius, grey, size))
     return patches
 
 
@@ -85,55 +109,98 @@ _FAR = 1e5
 
 
 def _capsules(
-    p: NDArray[np.float64], q: NDArray[np.float64], rows: NDArray[np.intp], along: int, radius: float, grey: int, size: Size
+    half: NDArray[np.float64],
+    middle: NDArray[np.float64],
+    extent: NDArray[np.float64],
+    frame: NDArray[np.intp],
+    along: int,
+    radius: float,
+    grey: int,
+    size: Size,
 ) -> Patch:
-    """Capsules whose coordinates (n, 2) come longer axis first; `along` says which image axis that is."""
+    """Capsules from middle − half to middle + half, (2, n): the longer axis first; `along` is which one it is.
+
+    `extent` is |half|.
+    """
     height, width = size
     long_pixels, short_pixels = (width, height) if along == 0 else (height, width)
     long_stride, short_stride = (1, width) if along == 0 else (width, 1)
-    backward = p[:, 0] > q[:, 0]
-    p, q = np.where(backward[:, None], q, p), np.where(backward[:, None], p, q)
-    d = q - p
     reach = radius + 0.5
     # The slope is at most 1, so across the longer axis a capsule reaches at most √2 times as far.
     wide = reach * 2.0**0.5
-    columns = min(int(min(d[:, 0].max(), long_pixels) + 2.0 * reach) + 2, long_pixels)
+    columns = min(int(min(2.0 * float(np.maximum.reduce(extent[0])), long_pixels) + 2.0 * reach) + 2, long_pixels)
     lines = min(int(2.0 * wide) + 2, short_pixels)
-    left = np.clip(np.ceil(p[:, 0] - reach - 0.5), 0, long_pixels - columns)
-    # Distances from `p`, in float32 once they are small.
-    u = ((left + 0.5 - p[:, 0])[:, None] + np.arange(columns)).astype(np.float32)
-    du, dv = d[:, 0, None].astype(np.float32), d[:, 1, None].astype(np.float32)
-    slope = np.divide(dv, du, out=np.zeros_like(du), where=du != 0.0)
-    middle = p[:, 1, None] + slope * np.clip(u, np.float32(0.0), du)
-    top = np.clip(np.ceil(middle - wide - 0.5), 0, short_pixels - lines)
-    v = ((top + 0.5) - p[:, 1, None]).astype(np.float32)[:, :, None] + np.arange(lines, dtype=np.float32)
-    u, du, dv = u[:, :, None], du[:, :, None], dv[:, :, None]
-    square = du * du + dv * dv
-    t = v * (dv / np.maximum(square, np.float32(1e-12)))
-    t += u * (du / np.maximum(square, np.float32(1e-12)))
-    np.clip(t, np.float32(0.0), np.float32(1.0), out=t)
-    v -= t * dv
-    t *= -du
-    t += u
+    length = np.sqrt(half[0] * half[0] + half[1] * half[1])
+    direction = half / np.maximum(length, 1e-30)
+    direction[0] += length == 0.0  # a point may have any
+    left = _clamp(np.ceil(middle[0] - extent[0] - (reach + 0.5)), 0.0, long_pixels - columns)
+    # Distances from the middle, along columns (columns, n); then to every pixel, (lines, columns, n).
+    u = _steps(columns)[:, None] + (left + (0.5 - middle[0]))
+    top = np.ceil(_clamp(u, -extent[0], extent[0]) * (direction[1] / direction[0]) + (middle[1] - (wide + 0.5)))
+    top = _clamp(top, 0.0, short_pixels - lines)
+    v = _steps(lines)[:, None, None] + (top + (0.5 - middle[1])).astype(np.float32)
+    u = u.astype(np.float32)
+    ea, eb = direction.astype(np.float32)
+    beyond = v * eb
+    beyond += u * ea
+    np.abs(beyond, out=beyond)
+    beyond -= length.astype(np.float32)
+    _clamp_into(beyond, 0.0, _FAR)
+    beyond *= beyond
+    v *= ea
+    v -= u * eb
     v *= v
-    t *= t
-    v += t
-    value = _grey(v, radius, grey)
-    corner = rows[:, None] * (height * width) + (left.astype(np.intp)[:, None] + np.arange(columns)) * long_stride
-    corner += top.astype(np.intp) * short_stride
-    pixel = corner[:, :, None] + np.arange(lines) * short_stride
-    return Patch(pixel.reshape(len(rows), -1), value.reshape(len(rows), -1))
+    v += beyond
+    corner = top.T.astype(np.intp, order="C")
+    corner *= short_stride
+    corner += (left.astype(np.intp) * long_stride + frame * (height * width))[:, None]
+    corner += _steps_of(columns, long_stride)
+    pixel = (corner[:, None] + _steps_of(lines, short_stride)[:, None]).reshape(len(frame), -1)
+    return Patch(pixel, _frames_first(_grey(v, radius, np.float32(grey))))
 
 
-def _grey(square: NDArray[np.float32], radius: float, grey: int) -> Frame:
-    """Grey values from squared distances to a shape's spine, which are overwritten."""
+def _frames_first(value: Frame) -> Frame:
+    """(rows, columns, n) → (n, rows × columns): arithmetic runs along frames, painting along a frame's memory."""
+    return np.ascontiguousarray(value.reshape(-1, value.shape[-1]).T)
+
+
+def _grey(square: NDArray[Any], radius: float, grey: Any) -> Frame:
+    """Grey values from squared distances to a shape's spine, float32, which are overwritten."""
     d = np.sqrt(square, out=square)
     np.subtract(np.float32(radius + 0.5), d, out=d)
-    np.maximum(d, np.float32(0.0), out=d)
-    np.minimum(d, np.float32(1.0), out=d)
-    d *= np.float32(grey)
+    _clamp_into(d, 0.0, 1.0)
+    d *= grey
     d += np.float32(0.5)
     return d.astype(np.uint8)
+
+
+def _clamp(x: NDArray[Any], low: Any, high: Any) -> NDArray[Any]:
+    """`np.clip` without its overhead on small arrays."""
+    return np.minimum(np.maximum(x, low), high)
+
+
+def _clamp_into(x: NDArray[Any], low: float, high: float) -> None:
+    """`np.clip(x, low, high, out=x)`, which costs much for a small array; minimum and maximum do for a large one."""
+    if x.size > 2048:
+        np.clip(x, low, high, out=x)
+    else:
+        np.maximum(x, low, out=x)
+        np.minimum(x, high, out=x)
+
+
+@lru_cache(maxsize=256)
+def _steps(count: int) -> NDArray[np.float32]:
+    return np.arange(count, dtype=np.float32)
+
+
+@lru_cache(maxsize=256)
+def _steps_of(count: int, stride: int) -> NDArray[np.intp]:
+    return np.arange(count) * stride
+
+
+@lru_cache(maxsize=256)
+def _window(rows: int, columns: int, width: int) -> NDArray[np.intp]:
+    return (np.arange(rows)[:, None] * width + np.arange(columns)).reshape(-1)
 
 
 def paint(canvas: Frame, patches: Sequence[Patch], channel: int | None = None) -> Frame:
@@ -164,6 +231,21 @@ def colourise(frames: Frame, dark: ArrayLike = (18, 20, 28), bright: ArrayLike =
     dark, bright = np.asarray(dark, np.float64), np.asarray(bright, np.float64)
     ramp = np.linspace(0.0, 1.0, 256)[:, None]
     return (dark + (bright - dark) * ramp + 0.5).astype(np.uint8)[frames]
+
+
+def compose(
+    layers: Sequence[tuple[Sequence[Patch], ArrayLike]], n: int, size: Size, background: ArrayLike = (18, 20, 28)
+) -> Frame:
+    """RGB pictures (N, H, W, 3) for people: each layer's patches, of grey 255, blended over the last in its colour."""
+    canvas = np.empty((n, *size, 3), np.uint8)
+    canvas[:] = np.asarray(background, np.uint8)
+    flat = canvas.reshape(-1, 3)
+    for patches, colour in layers:
+        for patch in patches:
+            under = flat[patch.pixel].astype(np.float32)
+            alpha = patch.value[..., None] * np.float32(1.0 / 255.0)
+            flat[patch.pixel] = (under + (np.asarray(colour, np.float32) - under) * alpha + 0.5).astype(np.uint8)
+    return canvas
 
 
 class Window:

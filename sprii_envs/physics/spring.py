@@ -1,0 +1,148 @@
+"""Two equal balls in the plane joined by a spring, with drag and a force on ball 1 (`app:spring-profile`).
+
+    m·a1 = F + k·(d − L)·û − m·γ·v1,   m·a2 = −k·(d − L)·û − m·γ·v2,   û from ball 1 to ball 2, d their distance
+
+Points of the plane are complex numbers here. The centre (z1 + z2)/2 obeys c″ = F/2m − γ·c′ whatever k is, and is
+integrated exactly. The separation r = z2 − z1 obeys r″ = −(2k/m)·(1 − L/d)·r − F/m − γ·r′. With w = e^{γt/2}·r the drag
+disappears,
+
+    w″ = e^{γt/2}·[(γ²/4 − 2k/m + (2k/m)·L/d)·r − F/m],
+
+and Störmer's rule with 1, 2, 3, 4 and 5 steps a control step, extrapolated in h² (Hairer, Nørsett and Wanner, "Solving
+Ordinary Differential Equations I", II.14), gives order 10 for 16 evaluations: closer than RK4 at 0.002 s, at a sixth of
+its work.
+"""
+
+import math
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sprii_envs.physics import inertial
+
+Array = NDArray[np.float64]
+Complex = Any
+"""A complex number, or an array (N,) of them: equal arithmetic, bit for bit, and thirty times faster for one system."""
+
+_SEQUENCE = (1, 2, 3, 4, 5)
+_TIMES = sorted({Fraction(j, n) for n in _SEQUENCE for j in range(n + 1)})
+"""Moments of a control step, as fractions of it, at which the separation's acceleration is evaluated."""
+_AT = {n: [_TIMES.index(Fraction(j, n)) for j in range(n + 1)] for n in _SEQUENCE}
+_WEIGHTS = {n: float(math.prod(Fraction(n * n, n * n - m * m) for m in _SEQUENCE if m != n)) for n in _SEQUENCE}
+"""What each step number contributes to the value extrapolated to h = 0."""
+_TINY = 1e-20
+"""m²; keeps the spring's direction finite where the balls coincide, and is lost in rounding elsewhere."""
+
+
+class Coefficients(NamedTuple):
+    """Per-system constants of one step, float64, the systems first."""
+
+    decay: Array  # (N,), as `inertial.Coefficients` of a body of mass 2m, for the centre
+    travel: Array  # (N,)
+    kick: Array  # (N,)
+    shift: Array  # (N,)
+    pull: Array  # (N,) (2k/m)·L, m/s²
+    stiff: Array  # (N,) γ²/4 − 2k/m, 1/s²
+    half_drag: Array  # (N,) γ/2, 1/s
+    push: Array  # (N,) −1/m, 1/kg
+    grow: Array  # (N, 11) e^{γt/2} at `_TIMES`
+    shrink: Array  # (N, 11) e^{−γt/2} at `_TIMES`
+
+
+def coefficients(mass: Array, drag: Array, stiffness: Array, rest_length: float, dt: float) -> Coefficients:
+    """Step constants for mass (N,) in kg, drag (N,) in 1/s and stiffness (N,) in N/m."""
+    centre = inertial.coefficients(drag, 2.0 * mass, dt)
+    square = 2.0 * stiffness / mass
+    exponent = np.multiply.outer(np.array([float(t) * dt for t in _TIMES]), 0.5 * drag)
+    return Coefficients(
+        *(c[:, 0] for c in centre),
+        pull=square * rest_length,
+        stiff=0.25 * drag * drag - square,
+        half_drag=0.5 * drag,
+        push=-1.0 / mass,
+        grow=np.exp(exponent).T,
+        shrink=np.exp(-exponent).T,
+    )
+
+
+def step(state: Array, force: Array, c: Coefficients, dt: float) -> Array:
+    """Advance states (N, 8) = (x1, y1, x2, y2, vx1, vy1, vx2, vy2) by `dt` under forces (N, 2) in newtons on ball 1."""
+    after = np.empty_like(state)
+    if len(state) == 1:
+        row, (fx, fy) = state[0].tolist(), force[0].tolist()
+        points = [complex(row[i], row[i + 1]) for i in (0, 2, 4, 6)]
+        moved = _move(points, complex(fx, fy), _Numbers._make(array[0].tolist() for array in c), dt)
+        after[0] = [part for point in moved for part in (point.real, point.imag)]
+        return after
+    points = [_points(state[:, i], state[:, i + 1]) for i in (0, 2, 4, 6)]
+    numbers = _Numbers._make((*c[:8], c.grow.T, c.shrink.T))
+    moved = _move(points, _points(force[:, 0], force[:, 1]), numbers, dt)
+    for i, point in enumerate(moved):
+        after[:, 2 * i], after[:, 2 * i + 1] = point.real, point.imag
+    return after
+
+
+class _Numbers(NamedTuple):
+    """`Coefficients` of one system, or of N with the systems last."""
+
+    decay: Any
+    travel: Any
+    kick: Any
+    shift: Any
+    pull: Any
+    stiff: Any
+    half_drag: Any
+    push: Any
+    grow: Any
+    shrink: Any
+
+
+def _points(x: Array, y: Array) -> NDArray[np.complex128]:
+    z = np.empty(len(x), np.complex128)
+    z.real, z.imag = x, y
+    return z
+
+
+def _move(points: list[Complex], force: Complex, c: _Numbers, dt: float) -> tuple[Complex, Complex, Complex, Complex]:
+    """Positions and velocities of both balls one step later."""
+    z1, z2, v1, v2 = points
+    centre, velocity = 0.5 * (z1 + z2), 0.5 * (v1 + v2)
+    separation, rate = _separate(z2 - z1, v2 - v1, c.push * force, c, dt)
+    centre = centre + c.travel * velocity + c.shift * force
+    velocity = c.decay * velocity + c.kick * force
+    separation, rate = 0.5 * separation, 0.5 * rate
+    return centre - separation, centre + separation, velocity - rate, velocity + rate
+
+
+def _separate(r: Complex, v: Complex, push: Complex, c: _Numbers, dt: float) -> tuple[Complex, Complex]:
+    """The separation and its rate one step later; `push` is −F/m."""
+    rate = v + c.half_drag * r
+    start = _acceleration(r, 0, push, c)
+    w = w_rate = 0.0
+    for steps, weight in _WEIGHTS.items():
+        place, speed = _stormer(r, rate, start, steps, dt / steps, push, c)
+        w, w_rate = w + weight * place, w_rate + weight * speed
+    return c.shrink[-1] * w, c.shrink[-1] * (w_rate - c.half_drag * w)
+
+
+def _stormer(
+    w: Complex, rate: Complex, start: Complex, steps: int, h: float, push: Complex, c: _Numbers
+) -> tuple[Complex, Complex]:
+    """w and its rate after `steps` steps of Störmer's rule, in its summed form."""
+    at = _AT[steps]
+    stride = h * (rate + (0.5 * h) * start)
+    w = w + stride
+    for i in range(1, steps):
+        stride = stride + (h * h) * _acceleration(w, at[i], push, c)
+        w = w + stride
+    return w, (1.0 / h) * stride + (0.5 * h) * _acceleration(w, at[-1], push, c)
+
+
+def _acceleration(w: Complex, at: int, push: Complex, c: _Numbers) -> Complex:
+    """w″ at one of `_TIMES`."""
+    r = c.shrink[at] * w
+    square = r.real * r.real + r.imag * r.imag + _TINY
+    d = math.sqrt(square) if isinstance(square, float) else np.sqrt(square)
+    return c.grow[at] * ((c.pull / d + c.stiff) * r + push)
