@@ -70,3 +70,58 @@ def test_far_away_and_huge_coordinates_draw_nothing():
 def test_bad_image_sizes_are_refused(bad):
     with pytest.raises(ValueError, match="image_size"):
         rendering.image_size(bad)
+
+
+def brute_force_capsule(start, end, radius, grey, size):
+    rows, columns = np.mgrid[: size[0], : size[1]] + 0.5
+    d = end - start
+    t = np.clip(((columns - start[0]) * d[0] + (rows - start[1]) * d[1]) / max(d @ d, 1e-30), 0.0, 1.0)
+    distance = np.hypot(columns - start[0] - t * d[0], rows - start[1] - t * d[1])
+    return np.clip(radius + 0.5 - distance, 0.0, 1.0) * grey
+
+
+places = st.tuples(st.floats(-40, 80), st.floats(-40, 80))
+
+
+@given(
+    st.lists(st.tuples(places, places), min_size=1, max_size=8),
+    st.sampled_from([1.0, 0.1, 0.0]),
+    st.floats(0.3, 8.0),
+    st.integers(1, 255),
+    st.sampled_from([(32, 32), (24, 40), (40, 24), (8, 8)]),
+)
+@settings(max_examples=80, deadline=None)
+def test_capsules_match_a_full_frame_distance_field(pairs, stretch, radius, grey, size):
+    start, end = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
+    end = start + stretch * (end - start)  # down to points
+    frames = rendering.draw(rendering.segment(start, end, radius, grey, size), len(pairs), size)
+    for frame, p, q in zip(frames, start, end, strict=True):
+        assert np.abs(frame - brute_force_capsule(p, q, radius, grey, size)).max() <= 0.52
+
+
+def test_a_capsule_does_not_depend_on_its_neighbours():
+    rng = np.random.default_rng(0)
+    start, end = rng.uniform(-5, 37, (33, 2)), rng.uniform(-5, 37, (33, 2))
+    together = rendering.draw(rendering.segment(start, end, 1.3, 200, (32, 32)), 33, (32, 32))
+    for i in range(33):
+        one = rendering.segment(start[i : i + 1], end[i : i + 1], 1.3, 200, (32, 32))
+        assert np.array_equal(rendering.draw(one, 1, (32, 32))[0], together[i])
+
+
+def test_discs_in_one_go_are_the_discs_one_by_one():
+    rng = np.random.default_rng(1)
+    a, b = rng.uniform(-5, 37, (9, 2)), rng.uniform(-5, 37, (9, 2))
+    pair = rendering.discs((a, b), 2.7, (96, 224), (32, 40))
+    for patch, centre, grey in zip(pair, (a, b), (96, 224), strict=True):
+        one = rendering.draw([rendering.disc(centre, 2.7, grey, (32, 40))], 9, (32, 40))
+        assert np.array_equal(rendering.draw([patch], 9, (32, 40)), one)
+
+
+def test_layers_blend_in_their_colours_over_the_background():
+    size = (16, 16)
+    under = [rendering.disc(np.array([[8.0, 8.0]]), 4.0, 255, size)]
+    over = rendering.segment(np.array([[2.0, 8.5]]), np.array([[14.0, 8.5]]), 0.2, 255, size)
+    frame = rendering.compose([(under, (200, 0, 0)), (over, (0, 100, 0))], 1, size, background=(10, 20, 30))[0]
+    assert frame[0, 0].tolist() == [10, 20, 30]
+    assert frame[6, 8].tolist() == [200, 0, 0]
+    assert frame[8, 8].tolist() == pytest.approx([60, 70, 0], abs=1)  # coverage 0.7 of the line over the disc

@@ -1,0 +1,137 @@
+"""The animated pictures of the documentation: one start and one sequence of actions under three systems.
+
+    python examples/gifs.py [--out assets] [ENVIRONMENT ...]
+
+Every picture is a counterfactual rollout: the systems differ in the named property and in nothing else.
+"""
+
+import argparse
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+import sprii_envs  # noqa: F401  (registers the environments)
+
+Actions = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What one picture shows: the property that differs, where it starts, and what is done."""
+
+    id: str
+    property: str
+    values: tuple[float, ...]
+    actions: Callable[[int], Actions]
+    steps: int
+    state: tuple[float, ...] | None = None
+    system: Mapping[str, float] = field(default_factory=dict)
+    every: int = 1
+    """Show every so many steps."""
+
+
+def pushes(*pulses: tuple[int, int, float, float]) -> Callable[[int], Actions]:
+    """Planar forces from (first step, last step, x, y)."""
+
+    def actions(steps: int) -> Actions:
+        out = np.zeros((steps, 2), np.float32)
+        for first, last, x, y in pulses:
+            out[first:last] = (x, y)
+        return out
+
+    return actions
+
+
+def gait(steps: int) -> Actions:
+    """A wave that travels down the swimmer's body."""
+    t = 0.04 * np.arange(steps)[:, None]
+    return np.sin(2.0 * math.pi * 0.8 * t - np.array([0.0, 2.0])).astype(np.float32)
+
+
+def swing(steps: int) -> Actions:
+    """A torque that swings the nominal pendulum up and then rests."""
+    t = np.arange(steps)[:, None]
+    return (np.sign(np.sin(2.0 * math.pi * t / 44.0)) * (t < 90)).astype(np.float32)
+
+
+SCENES = {
+    "d-clean": Scene(
+        "sprii/D-Clean-v0",
+        "drag",
+        (0.5, 1.5, 4.0),
+        pushes((0, 8, 0.6, 0.5), (16, 24, -0.8, 0.1), (32, 40, 0.1, -0.8), (48, 56, 0.7, 0.5)),
+        80,
+        (-1.5, -1.0, 1.0, 0.5),
+    ),
+    "spring-world": Scene(
+        "sprii/SpringWorld-v0",
+        "stiffness",
+        (4.0, 12.0, 25.0),
+        pushes((8, 12, 0.5, 0.35), (40, 44, -0.6, 0.2), (68, 72, 0.1, -0.6)),
+        95,
+        (-0.28, -0.05, 0.22, 0.05, 0.0, 0.0, 0.0, 0.0),
+        {"mass": 0.6, "drag": 0.25},
+    ),
+    "poke-world": Scene(
+        "sprii/PokeWorld-v0",
+        "mass",
+        (0.5, 1.2, 3.0),
+        pushes((0, 5, 0.5, 0.02), (18, 26, -0.3, 0.0)),
+        63,
+        (-0.62, -0.03, 0.0, 0.0, -0.15, 0.0, 0.0, 0.0),
+        {"drag": 0.8},
+    ),
+    "swimmer": Scene("sprii/Swimmer-v0", "damping_1", (0.1, 1.0, 4.0), gait, 200, (0.0,) * 10, every=2),
+    "pendulum": Scene("sprii/Pendulum-v0", "length", (0.8, 1.0, 1.25), swing, 160, (math.pi, 0.0), every=2),
+}
+
+
+def draw(scene: Scene, size: int = 192) -> list[Image.Image]:
+    """The frames of one picture: the systems side by side, each under its value."""
+    env: Any = gym.make(scene.id, obs_type="state").unwrapped
+    p = env.persistent_properties[scene.property]
+    env.reset(seed=0, options={"system": env.persistent_properties.system(**scene.system)})
+    systems = env.vary(scene.property, scene.values)
+    done = env.counterfactual(systems, scene.actions(scene.steps), state=scene.state)
+    unit = "" if p.unit == "1" else f" {p.unit}"
+    font = ImageFont.load_default(13)
+    frames = []
+    for t in range(0, scene.steps + 1, scene.every):
+        pictures = env.world.picture(np.asfortranarray(done.states[:, t]), systems.values, (size, size))
+        sheet = Image.new("RGB", (len(systems) * (size + 4) - 4, size + 22), (245, 245, 245))
+        pen = ImageDraw.Draw(sheet)
+        for i, (picture, value) in enumerate(zip(pictures, scene.values, strict=True)):
+            left = i * (size + 4)
+            sheet.paste(Image.fromarray(picture), (left, 22))
+            pen.text((left + size / 2, 11), f"{p.name} {value:g}{unit}", (30, 30, 30), font, anchor="mm")
+        frames.append(sheet)
+    return frames
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("environments", nargs="*", metavar="ENVIRONMENT", help=f"of {', '.join(SCENES)}; default all")
+    parser.add_argument("--out", type=Path, default=Path("assets"), help="folder to write to")
+    options = parser.parse_args(arguments)
+    for name in options.environments or SCENES:
+        if name not in SCENES:
+            parser.error(f"unknown environment {name!r}; legal: {', '.join(SCENES)}")
+        scene = SCENES[name]
+        first, *rest = draw(scene)
+        options.out.mkdir(parents=True, exist_ok=True)
+        path = options.out / f"{name}.gif"
+        duration = max(20, 50 * scene.every if scene.id != "sprii/Swimmer-v0" else 40 * scene.every)
+        first.save(path, save_all=True, append_images=rest, duration=duration, loop=0, optimize=True)
+        print(f"{path}: {len(rest) + 1} frames, {path.stat().st_size / 1e3:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

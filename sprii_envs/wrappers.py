@@ -1,0 +1,523 @@
+"""Observation wrappers: persistent context, the causal frame difference, the state beside the pixels.
+
+Each comes as a wrapper of one environment and, named `Vector…`, of a vector environment in any autoreset mode, where
+the `final_obs` of ended slots are transformed like every other observation.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeGuard
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike, NDArray
+
+from sprii_envs.core import SpriiEnv
+from sprii_envs.properties import PersistentProperties, numbers, unknown_name
+from sprii_envs.vector import SpriiVectorEnv
+
+Array = NDArray[Any]
+Encoder = Callable[[Array, Array], ArrayLike]
+Context = str | Sequence[str] | Encoder | Mapping[str, ArrayLike]
+
+
+class _VectorObservation(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Gymnasium's `VectorObservationWrapper` refuses `SAME_STEP`; this one transforms its `final_obs`, in batches."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], space: spaces.Space[Any]) -> None:
+        super().__init__(env)
+        self.single_observation_space = space
+        self.observation_space = batch_space(space, self.num_envs)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """As the wrapped environment's, with the observations transformed."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        return self.observations(observations), infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """As the wrapped environment's, with the observations and `final_obs` transformed."""
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        if "final_obs" in infos:
+            rows, last = _ended(infos)
+            infos["final_obs"] = _final(self.last(last, rows), rows, self.num_envs)
+        return self.observations(observations), rewards, terminated, truncated, infos
+
+    def observations(self, observations: Any) -> Any:
+        """Observations of all slots, transformed."""
+        raise NotImplementedError
+
+    def last(self, observations: Any, rows: NDArray[np.intp]) -> Any:
+        """The last observations of the episodes that ended in some slots, transformed."""
+        raise NotImplementedError
+
+
+def _ended(infos: Mapping[str, Any]) -> tuple[NDArray[np.intp], Any]:
+    """The slots in `final_obs`, and their last observations as one batch."""
+    rows = np.flatnonzero(infos["_final_obs"])
+    items = list(infos["final_obs"][rows])
+    if isinstance(items[0], dict):
+        return rows, {name: np.stack([item[name] for item in items]) for name in items[0]}
+    return rows, np.stack(items)
+
+
+def _final(observations: Any, rows: NDArray[np.intp], n: int) -> NDArray[np.object_]:
+    """`final_obs`: one observation for each of `rows`, None for the other slots."""
+    final = np.full(n, None, object)
+    for i, row in enumerate(rows):
+        if isinstance(observations, dict):
+            final[row] = {name: batch[i] for name, batch in observations.items()}
+        else:
+            final[row] = observations[i]
+    return final
+
+
+# --- the causal frame difference ---
+
+
+def _pixels(space: spaces.Space[Any], wrapper: str) -> spaces.Box:
+    if isinstance(space, spaces.Box) and len(space.shape) == 3 and space.shape[-1] == 2:
+        return space
+    raise ValueError(f'{wrapper} needs pixel observations (H, W, 2), obs_type="pixels", got {space}')
+
+
+def _difference_space(space: spaces.Space[Any]) -> spaces.Box:
+    pixels = _pixels(space, "TemporalDifference")
+    if pixels.dtype != np.uint8:
+        raise ValueError(f"TemporalDifference needs uint8 pixels, got {pixels}")
+    low = np.zeros(pixels.shape, np.float32)
+    low[..., 1] = -1.0
+    return spaces.Box(low, 1.0, pixels.shape, np.float32)
+
+
+def temporal_difference(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """(…, H, W, 2) of present and previous frame → present/255 and (present − previous)/255, float32."""
+    out = np.empty(pixels.shape, np.float32)
+    out[..., 0] = pixels[..., 0]
+    np.subtract(pixels[..., 0], pixels[..., 1], out=out[..., 1], dtype=np.float32)
+    out /= np.float32(255.0)
+    return out
+
+
+class TemporalDifference(gym.ObservationWrapper[Array, Array, Array], RecordConstructorArgs):
+    """The present frame and the causal frame difference, from pixel observations.
+
+    uint8 (H, W, 2), present and previous frame, becomes float32 (H, W, 2): channel 0 present/255 in [0, 1], channel 1
+    (present − previous)/255 in [−1, 1], exactly zero in the first observation of an episode. ValueError if the
+    environment does not observe pixels.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        """`env` observes pixels."""
+        RecordConstructorArgs.__init__(self)
+        gym.ObservationWrapper.__init__(self, env)
+        self.observation_space = _difference_space(env.observation_space)
+
+    def observation(self, observation: Array) -> Array:
+        """One observation, transformed."""
+        return temporal_difference(observation)
+
+
+class VectorTemporalDifference(_VectorObservation):
+    """`TemporalDifference` for vector environments: (N, H, W, 2)."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        """`env` observes pixels."""
+        super().__init__(env, _difference_space(env.single_observation_space))
+
+    def observations(self, observations: Array) -> Array:
+        """Observations of all slots, transformed."""
+        return temporal_difference(observations)
+
+    def last(self, observations: Array, rows: NDArray[np.intp]) -> Array:
+        """Last observations, transformed."""
+        return temporal_difference(observations)
+
+
+# --- the state of a pixel environment ---
+
+
+def _state_space(env: Any, pixels: spaces.Space[Any], both: bool) -> spaces.Space[Any]:
+    if not isinstance(env.unwrapped, SpriiEnv | SpriiVectorEnv):
+        raise ValueError(f"StateObservation needs an environment of sprii_envs (vectors: a native one), got {env}")
+    _pixels(pixels, "StateObservation")
+    low, high = env.unwrapped.world.observation_bounds
+    state = spaces.Box(low, high, dtype=np.float32)
+    return spaces.Dict({"pixels": pixels, "state": state}) if both else state
+
+
+class StateObservation(gym.ObservationWrapper[Any, Array, Array], RecordConstructorArgs):
+    """The state observation of an environment that observes pixels, instead of them or beside them.
+
+    The observation is what `obs_type="state"` gives, float32 (O,); with `both=True` it is
+    `{"pixels": (H, W, 2), "state": (O,)}`. ValueError if the environment does not observe pixels.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], both: bool = False) -> None:
+        """`env` observes pixels, as they are or as their `TemporalDifference`."""
+        RecordConstructorArgs.__init__(self, both=both)
+        gym.ObservationWrapper.__init__(self, env)
+        self.observation_space = _state_space(env, env.observation_space, both)
+        self.both = both
+
+    def observation(self, observation: Array) -> Any:
+        """One observation, transformed."""
+        inner: Any = self.unwrapped
+        state = inner.world.observe(inner.state[None])[0]
+        return {"pixels": observation, "state": state} if self.both else state
+
+
+class VectorStateObservation(_VectorObservation):
+    """`StateObservation` for our native vector environments: (N, O), or a dict of batches."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], both: bool = False) -> None:
+        """`env` observes pixels, as they are or as their `VectorTemporalDifference`."""
+        super().__init__(env, _state_space(env, env.single_observation_space, both))
+        self.both = both
+
+    def observations(self, observations: Array) -> Any:
+        """Observations of all slots, transformed."""
+        return self._with(observations, self._inner.state)
+
+    def last(self, observations: Array, rows: NDArray[np.intp]) -> Any:
+        """Last observations, transformed."""
+        return self._with(observations, self._inner.final_state[rows])
+
+    @property
+    def _inner(self) -> Any:
+        return self.unwrapped
+
+    def _with(self, observations: Array, states: Array) -> Any:
+        state = self._inner.world.observe(states)
+        return {"pixels": observations, "state": state} if self.both else state
+
+
+# --- the persistent context ---
+
+
+class _Values(NamedTuple):
+    """Context made of property values."""
+
+    properties: PersistentProperties
+    columns: tuple[int, ...]
+    normalise: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.columns)
+
+    def __call__(self, ids: Sequence[str], values: Array) -> NDArray[np.float32]:
+        """Contexts (n, C) of systems, from their ids and values (n, F)."""
+        huge = float(np.finfo(np.float32).max)
+        out = np.empty((len(values), self.size), np.float32)
+        for i, column in enumerate(self.columns):
+            value = values[:, column]
+            if self.normalise:
+                value = 2.0 * self.properties[column].to_uniform(value) - 1.0
+            out[:, i] = np.clip(value, -huge, huge)
+        return out
+
+
+class _Codes(NamedTuple):
+    """Context looked up by system."""
+
+    table: Mapping[str, NDArray[np.float32]]
+    size: int
+
+    def __call__(self, ids: Sequence[str], values: Array) -> NDArray[np.float32]:
+        """Contexts (n, C) of systems, from their ids and values (n, F); ValueError if one has no code."""
+        for id in ids:
+            if id not in self.table:
+                raise ValueError(f"no code for system {id!r}: codes are given for {len(self.table)} systems")
+        return np.stack([self.table[id] for id in ids])
+
+
+class _Encoded(NamedTuple):
+    """Context computed from the running history."""
+
+    encoder: Encoder
+    size: int
+    history: int | None
+
+
+class _OfOne(NamedTuple):
+    """An encoder of one history, for batches of one."""
+
+    encoder: Encoder
+
+    def __call__(self, observations: Array, actions: Array) -> ArrayLike:
+        return np.asarray(self.encoder(observations[0], actions[0]))[None]
+
+
+def _source(
+    context: Context, size: int | None, history: int | None, normalise: bool, properties: PersistentProperties
+) -> _Values | _Codes | _Encoded:
+    """What the arguments of `ContextObservation` mean; ValueError if they mean nothing."""
+    if callable(context):
+        for name, value in (("size", size), ("history", history)):
+            if not (isinstance(value, int | np.integer) and value >= 1) and (value is not None or name == "size"):
+                raise ValueError(f"an encoder needs {name}, an int ≥ 1, got {value!r}")
+        return _Encoded(context, int(size or 0), history)
+    for name, value in (("size", size), ("history", history)):
+        if value is not None:
+            raise ValueError(f"{name} = {value!r}: it belongs to an encoder, and context is none")
+    if isinstance(context, Mapping):
+        return _codes(context)
+    if context == "all":
+        names: Sequence[str] = properties.names
+    elif context == "none":
+        names = ()
+    elif isinstance(context, str):
+        if context not in properties:
+            raise unknown_name("context", context, ("all", "none", *properties.names))
+        names = (context,)
+    else:
+        names = tuple(context)
+    columns = tuple(properties.index(name) for name in names)
+    if len(set(columns)) != len(columns):
+        raise ValueError(f"context names a property twice: {names}")
+    return _Values(properties, columns, normalise)
+
+
+def _codes(given: Mapping[str, ArrayLike]) -> _Codes:
+    table: dict[str, NDArray[np.float32]] = {}
+    size = None
+    for id, code in given.items():
+        try:
+            vector = numbers(code).astype(np.float32)
+        except (TypeError, ValueError) as e:
+            raise ValueError(f"the code of system {id!r} must be numbers, got {code!r}") from e
+        size = vector.size if size is None else size
+        if vector.shape != (size,) or size == 0 or not np.isfinite(vector).all():
+            raise ValueError(
+                f"codes must be finite vectors (C,), all of one size ≥ 1: that of system {id!r} is {code!r}"
+            )
+        table[str(id)] = vector
+    if size is None:
+        raise ValueError("codes must hold at least one system")
+    return _Codes(table, size)
+
+
+class _History(NamedTuple):
+    """What the running episodes of N slots have seen, newest last. Never changed, so that a snapshot can hold it."""
+
+    observations: tuple[Array, ...]
+    """(N, …) each; the last one is present."""
+    actions: tuple[Array, ...]
+    """(N, A) each, the action that led to the observation at the same place; the first is a blank."""
+    lengths: NDArray[np.int64]
+    """Transitions in each slot's history, (N,)."""
+
+    @classmethod
+    def begin(cls, observations: Array, action_shape: tuple[int, ...]) -> "_History":
+        """N episodes that have just begun."""
+        n = len(observations)
+        return cls((observations.copy(),), (np.zeros((n, *action_shape), np.float32),), np.zeros(n, np.int64))
+
+    def then(self, observations: Array, actions: ArrayLike, limit: int | None) -> "_History":
+        """One transition later; at most `limit` transitions are kept."""
+        lengths = self.lengths + 1 if limit is None else np.minimum(self.lengths + 1, limit)
+        keep = int(lengths.max()) + 1
+        seen, done = (*self.observations, observations.copy()), (*self.actions, np.array(actions, np.float32))
+        return _History(seen[-keep:], done[-keep:], lengths)
+
+    def restart(self, rows: NDArray[np.intp], observations: Array) -> "_History":
+        """The same with new episodes in some slots, which begin in their rows of `observations`."""
+        lengths, present = self.lengths.copy(), self.observations[-1].copy()
+        lengths[rows], present[rows] = 0, observations[rows]
+        return _History((*self.observations[:-1], present), self.actions, lengths)
+
+    def encode(self, rows: NDArray[np.intp], source: _Encoded) -> NDArray[np.float32]:
+        """Codes (n, C) of some slots: one call of the encoder for each length of history there is."""
+        codes = np.empty((len(rows), source.size), np.float32)
+        lengths = self.lengths[rows]
+        for length in np.unique(lengths).tolist():
+            some = lengths == length
+            seen, done = (
+                np.stack([batch[rows[some]] for batch in batches[-length - 1 :]], axis=1)
+                for batches in (self.observations, self.actions)
+            )
+            code = np.asarray(source.encoder(seen, done[:, 1:]), np.float32)
+            if code.shape != (len(seen), source.size) or not np.isfinite(code).all():
+                raise ValueError(
+                    f"the encoder must return a finite code of size {source.size} for each history; {len(seen)} of "
+                    f"{length} transitions gave codes of shape {code.shape}: {code}"
+                )
+            codes[some] = code
+        return codes
+
+
+def _context_space(space: spaces.Space[Any], source: _Values | _Codes | _Encoded) -> spaces.Space[Any]:
+    if isinstance(source, _Encoded) and not isinstance(space, spaces.Box):
+        raise ValueError(f"an encoder needs observations that are one array, got {space}")
+    high = np.full(source.size, np.finfo(np.float32).max, np.float32)
+    if _flat(space):
+        low = np.concatenate((space.low, -high), dtype=space.dtype)
+        return spaces.Box(low, np.concatenate((space.high, high), dtype=space.dtype), dtype=space.dtype)  # type: ignore[arg-type]
+    parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"observation": space}
+    if "context" in parts:
+        raise ValueError(f"the observation has a context already: {space}")
+    return spaces.Dict(parts | ({"context": spaces.Box(-high, high, dtype=np.float32)} if source.size else {}))
+
+
+def _flat(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
+    return isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating)
+
+
+def _merge(space: spaces.Space[Any], observation: Any, context: NDArray[np.float32]) -> Any:
+    """An observation (or a batch) of `space` with its context (…, C)."""
+    if _flat(space):
+        return np.concatenate((observation, context), axis=-1, dtype=space.dtype)
+    parts = observation if isinstance(observation, dict) else {"observation": observation}
+    return parts | ({"context": context.copy()} if context.shape[-1] else {})
+
+
+def _properties(env: Any) -> PersistentProperties:
+    base = env.unwrapped
+    try:
+        if isinstance(base, VectorEnv) and not isinstance(base, SpriiVectorEnv):
+            return base.get_attr("persistent_properties")[0]  # type: ignore[attr-defined]
+        return base.persistent_properties
+    except AttributeError as e:
+        raise ValueError(f"ContextObservation needs an environment with persistent properties, got {env}") from e
+
+
+class ContextObservation(gym.Wrapper[Any, Array, Any, Array], RecordConstructorArgs):
+    """Puts what persists in the system, known or inferred, into the observation.
+
+    `context` is one of
+
+    - "all", or a list of property names, or one name: their values, `normalise`d so that the declared range is [−1, 1]
+      on its scale (extrapolated systems lie beyond);
+    - "none": no context, the baseline with the same kind of observation space;
+    - an encoder: a function of the running episode's observations (T+1, …) and actions (T, A), which gives a code (C,)
+      for `size=C`; it is called at every reset, with T = 0, and after every step. The observations are those of the
+      wrapped environment, the actions those given to this wrapper; `history=K` keeps the latest K transitions only;
+    - a mapping from system ids to codes (C,).
+
+    | wrapped observation | with a context of size C                              | "none"             |
+    |---------------------|-------------------------------------------------------|--------------------|
+    | float vector (O,)   | (O+C,), the context last                              | (O,)               |
+    | pixels and others   | `{"observation": …, "context": (C,)}`                 | `{"observation"}`  |
+    | dict                | the same dict with "context"                          | the same dict      |
+
+    Contexts are float32, of any finite size. ValueError for an unknown property, a system without a code, and a code of
+    the wrong shape.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        context: Context = "all",
+        *,
+        size: int | None = None,
+        history: int | None = None,
+        normalise: bool = True,
+    ) -> None:
+        """`size` and `history` belong to an encoder, `normalise` to property values."""
+        RecordConstructorArgs.__init__(
+            self, _disable_deepcopy=True, context=context, size=size, history=history, normalise=normalise
+        )
+        gym.Wrapper.__init__(self, env)
+        self._source = _source(context, size, history, normalise, _properties(env))
+        if isinstance(self._source, _Encoded):
+            self._source = self._source._replace(encoder=_OfOne(self._source.encoder))
+        self.observation_space = _context_space(env.observation_space, self._source)
+        self._context = np.zeros(self._source.size, np.float32)
+        self._history: _History | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode, with the context of its system."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        source = self._source
+        if isinstance(source, _Encoded):
+            self._history = _History.begin(observation[None], self.action_space.shape or ())
+            self._context = self._history.encode(_FIRST, source)[0]
+        else:
+            self._context = source([info["system_id"]], info["persistent"][None])[0]
+        return _merge(self.env.observation_space, observation, self._context), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One step, with the context of the present system or of the longer history."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        source = self._source
+        if isinstance(source, _Encoded) and self._history is not None:
+            self._history = self._history.then(observation[None], np.asarray(action)[None], source.history)
+            self._context = self._history.encode(_FIRST, source)[0]
+        return _merge(self.env.observation_space, observation, self._context), reward, terminated, truncated, info
+
+
+_FIRST = np.zeros(1, np.intp)
+
+
+class VectorContextObservation(VectorWrapper[Any, Any, Any, Any, Any]):
+    """`ContextObservation` for vector environments, native or of single ones.
+
+    An encoder gets the slots whose histories are equally long at once: observations (n, T+1, …) and actions (n, T, A),
+    and gives codes (n, C). Everything else is as in `ContextObservation`, with the slots as leading axis.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        context: Context = "all",
+        *,
+        size: int | None = None,
+        history: int | None = None,
+        normalise: bool = True,
+    ) -> None:
+        """`size` and `history` belong to an encoder, `normalise` to property values."""
+        super().__init__(env)
+        self._source = _source(context, size, history, normalise, _properties(env))
+        self.single_observation_space = _context_space(env.single_observation_space, self._source)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self._context = np.zeros((self.num_envs, self._source.size), np.float32)
+        self._history: _History | None = None
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin episodes, with the contexts of their systems."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self._begin(observations, infos)
+        return self._merged(observations, self._context), infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """One step of every slot; an ended episode's `final_obs` has the context of the system it ran in."""
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        rows, last = _ended(infos) if "final_obs" in infos else (None, None)
+        source = self._source
+        if isinstance(source, _Encoded) and self._history is not None:
+            seen, going = observations, np.ones(self.num_envs, np.bool_)
+            if rows is not None:
+                seen = observations.copy()
+                seen[rows] = last
+            elif "_system_id" in infos:
+                going = ~infos["_system_id"]
+            self._history = self._history.then(seen, actions, source.history)
+            self._put(np.flatnonzero(going), self._history.encode(np.flatnonzero(going), source))
+        if rows is not None:
+            contexts = self._context[rows]
+            infos["final_obs"] = _final(self._merged(last, contexts), rows, self.num_envs)
+        self._begin(observations, infos)
+        return self._merged(observations, self._context), rewards, terminated, truncated, infos
+
+    def _begin(self, observations: Any, infos: Mapping[str, Any]) -> None:
+        """New contexts where new episodes began, which is where the infos name a system."""
+        if "_system_id" not in infos:
+            return
+        rows, source = np.flatnonzero(infos["_system_id"]), self._source
+        if isinstance(source, _Encoded):
+            if self._history is None:
+                self._history = _History.begin(observations, self.single_action_space.shape or ())
+            self._history = self._history.restart(rows, observations)
+            self._put(rows, self._history.encode(rows, source))
+        else:
+            self._put(rows, source(infos["system_id"][rows].tolist(), infos["persistent"][rows]))
+
+    def _put(self, rows: NDArray[np.intp], contexts: NDArray[np.float32]) -> None:
+        self._context = self._context.copy()  # a snapshot may hold the old one
+        self._context[rows] = contexts
+
+    def _merged(self, observations: Any, contexts: NDArray[np.float32]) -> Any:
+        return _merge(self.env.single_observation_space, observations, contexts)

@@ -1,0 +1,268 @@
+"""What every registered environment owes its users, beyond the checkers."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import data_equivalence
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sprii_envs
+from sprii_envs.properties import SystemDistribution
+
+IDS = sorted(id for id in gym.registry if id.startswith("sprii/"))
+every_env = pytest.mark.parametrize("id", IDS)
+both_kinds = pytest.mark.parametrize("obs_type", ["state", "pixels"])
+
+
+def wander(env, steps, seed=0):
+    """Everything `steps` steps of random actions return, after whatever state the environment is in."""
+    env.action_space.seed(seed)
+    return [env.step(env.action_space.sample()) for _ in range(steps)]
+
+
+def same(one, two):
+    return data_equivalence(one, two, exact=True)
+
+
+def corners(properties, rng, n):
+    """Systems at, between and beyond the ends of the ranges, all physical."""
+    low, high = properties.low, properties.high
+    values = low + (high - low) * rng.uniform(-0.2, 1.2, (n, len(properties)))
+    return np.maximum(values, 0.5 * low)
+
+
+@both_kinds
+@every_env
+def test_copies_and_pickles_go_on_as_the_original_does(id, obs_type):
+    env = gym.make(id, obs_type=obs_type)
+    env.reset(seed=3)
+    wander(env, 5)
+    copies = copy.deepcopy(env), pickle.loads(pickle.dumps(env))
+    original = wander(env, 8), env.reset()
+    for other in copies:
+        assert same((wander(other, 8), other.reset()), original)
+    native = gym.make_vec(id, num_envs=3, obs_type=obs_type)
+    native.reset(seed=3)
+    wander(native, 5)
+    copies = copy.deepcopy(native), pickle.loads(pickle.dumps(native))
+    original = wander(native, 8), native.reset()
+    for other in copies:
+        assert same((wander(other, 8), other.reset()), original)
+
+
+@every_env
+def test_a_seed_means_the_same_in_every_process(id):
+    code = (
+        "import hashlib, sys, gymnasium as gym, numpy as np, sprii_envs\n"
+        "for env in (gym.make(sys.argv[1]), gym.make_vec(sys.argv[1], num_envs=3)):\n"
+        "    seen = hashlib.sha256()\n"
+        "    for seed in (7, None):\n"
+        "        seen.update(env.reset(seed=seed)[0].tobytes())\n"
+        "        env.action_space.seed(1)\n"
+        "        for _ in range(4):\n"
+        "            seen.update(env.step(env.action_space.sample())[0].tobytes())\n"
+        "    print(seen.hexdigest())\n"
+    )
+    run = [sys.executable, "-c", code, id]
+    outputs = {subprocess.run(run, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": s}).stdout
+               for s in ("1", "2")}  # fmt: skip
+    assert len(outputs) == 1
+    assert len(set(outputs.pop().split())) == 2
+
+
+@every_env
+def test_record_video_writes_a_video(id, tmp_path):
+    pytest.importorskip("moviepy")
+    env = gym.make(id, render_mode="rgb_array")
+    env = gym.wrappers.RecordVideo(env, str(tmp_path / "videos"), disable_logger=True)
+    env.reset(seed=0)
+    wander(env, 10)
+    env.close()
+    (video,) = tmp_path.glob("videos/*.mp4")
+    assert video.stat().st_size > 1000
+
+
+@every_env
+def test_1e5_random_resets_and_the_steps_after_them_stay_finite_and_in_the_space(id):
+    n, rounds = 500, 200
+    env = gym.make_vec(id, num_envs=n, obs_type="state", autoreset_mode="Disabled")
+    properties, rng = env.unwrapped.persistent_properties, np.random.default_rng(0)
+    box = env.single_observation_space
+    for i in range(rounds):
+        options = {"system": corners(properties, rng, n)} if i % 2 else {}
+        observation, info = env.reset(seed=i * n, options=options)
+        assert np.isfinite(info["persistent"]).all()
+        assert ((observation >= box.low) & (observation <= box.high)).all()
+        if i % 20 == 0:
+            observation, reward, *_ = env.step(env.action_space.sample())
+            assert np.isfinite(observation).all()
+            assert np.isfinite(reward).all()
+            assert ((observation >= box.low) & (observation <= box.high)).all()
+
+
+@every_env
+def test_long_episodes_of_full_force_stay_finite_anywhere_in_the_range(id):
+    env = gym.make_vec(id, num_envs=64, obs_type="state", max_episode_steps=None)
+    rng = np.random.default_rng(1)
+    env.reset(seed=1, options={"system": corners(env.unwrapped.persistent_properties, rng, 64)})
+    for t in range(300):
+        action = np.repeat(rng.choice([-1.0, 1.0], (64, 1)), env.single_action_space.shape[0], axis=1)
+        observation, reward, *_ = env.step(action.astype(np.float32) if t % 50 < 25 else env.action_space.sample())
+        assert np.isfinite(observation).all()
+        assert np.isfinite(reward).all()
+
+
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "system": st.one_of(
+            st.just("same"),
+            st.text(max_size=6),
+            st.lists(st.one_of(st.floats(), st.none()), max_size=6),
+            st.dictionaries(st.sampled_from(["mass", "drag", "length", "stiffness", "mas"]), st.floats(), max_size=4),
+            st.floats(),
+        ),
+        "state": st.one_of(st.lists(st.floats(), max_size=11), st.floats(), st.text(max_size=3)),
+        "query": st.one_of(st.none(), st.sampled_from(["cold", "moving", "warm", ""])),
+        "reset_mask": st.just([True]),
+        "sytem": st.just(1),
+    },
+)
+
+
+@every_env
+@given(options=OPTIONS)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_options_either_work_or_are_a_value_error_that_changes_nothing(id, options):
+    env = gym.make(id, obs_type="state").unwrapped
+    env.reset(seed=0)
+    before = env.get_state()
+    try:
+        observation, info = env.reset(options=options)
+    except ValueError:
+        assert same(env.get_state(), before)
+        return
+    assert np.isfinite(observation).all()
+    assert np.isfinite(info["persistent"]).all()
+    assert np.isfinite(env.step(env.action_space.sample())[0]).all()
+
+
+@every_env
+def test_hidden_properties_show_in_no_frame_and_the_first_difference_is_zero(id):
+    env = gym.make_vec(id, num_envs=8, obs_type="pixels")
+    properties = env.unwrapped.persistent_properties
+    values = corners(properties, np.random.default_rng(2), 8)
+    env.reset(seed=5)
+    for _ in range(3):  # at a start, and in states that a system has moved to
+        state = env.unwrapped.state[0]
+        observation, _ = env.reset(options={"system": values, "state": state})
+        assert (observation == observation[0]).all()
+        assert np.array_equal(observation[..., 0], observation[..., 1])
+        assert observation[..., 0].any()
+        moved = [step[0] for step in wander(env, 6)]
+        assert np.array_equal(moved[-1][..., 1], moved[-2][..., 0])
+
+
+@every_env
+def test_a_system_persists_over_episodes_and_reports_itself(id):
+    env = gym.make(id, obs_type="state")
+    names = env.unwrapped.persistent_properties.names
+    _, first = env.reset(seed=0)
+    assert env.unwrapped.system.id == first["system_id"]
+    assert list(env.unwrapped.system.values) == list(names)
+    start = env.unwrapped.state
+    _, second = env.reset(options={"system": "same"})
+    assert second["system_id"] == first["system_id"]
+    assert np.array_equal(second["persistent"], first["persistent"])
+    assert not np.array_equal(env.unwrapped.state, start)
+
+
+@every_env
+def test_systems_come_from_a_set_or_a_distribution_by_name_or_by_slot(id):
+    properties = gym.make(id).unwrapped.persistent_properties
+    some = SystemDistribution(properties).sample(5, np.random.default_rng(0))
+    env = gym.make(id, systems=some, obs_type="state")
+    seen = {env.reset(seed=s)[1]["system_id"] for s in range(60)}
+    assert seen == set(some.ids.tolist())
+    vector = gym.make_vec(id, num_envs=5, systems=some, obs_type="state")
+    _, info = vector.reset(seed=0, options={"system": some.ids.tolist()})
+    assert np.array_equal(info["persistent"], some.values)
+    mask = np.array([False, True, False, False, True])
+    _, info = vector.reset(options={"reset_mask": mask, "system": np.repeat(some.values[:1], 5, 0)})
+    assert np.array_equal(vector.unwrapped.values, np.where(mask[:, None], some.values[0], some.values))
+
+
+@every_env
+def test_counterfactuals_differ_in_exactly_the_stated_property(id):
+    env = gym.make(id, obs_type="state").unwrapped
+    env.reset(seed=0)
+    actions = np.array([env.action_space.sample() for _ in range(10)])
+    for p in env.persistent_properties:
+        systems = env.vary(p.name, [p.low, p.high])
+        done = env.counterfactual(systems, actions, frames=True)
+        others = [i for i, name in enumerate(env.persistent_properties.names) if name != p.name]
+        assert np.array_equal(done.values[0, others], done.values[1, others])
+        assert np.array_equal(done.states[0, 0], done.states[1, 0])
+        assert np.array_equal(done.frames[0, 0], done.frames[1, 0])
+        for system, states, rewards in zip(systems, done.states, done.rewards, strict=True):
+            env.reset(options={"system": system, "state": done.states[0, 0]})
+            rows = [env.step(action) for action in actions]
+            assert np.array_equal(env.state, states[-1])
+            assert [row[1] for row in rows] == rewards.tolist()
+        env.reset(seed=0)
+
+
+@every_env
+def test_pages_and_pictures_exist(id):
+    from pathlib import Path
+
+    root = Path(sprii_envs.__file__).parent.parent
+    module = gym.spec(id).entry_point.split(":")[0].rsplit(".", 1)[-1]
+    page = (root / "docs" / "envs" / f"{module}.md").read_text(encoding="utf-8")
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    for name in gym.make(id).unwrapped.persistent_properties.names:
+        assert f"`{name}`" in page
+    gif = f"assets/{module.replace('_', '-')}.gif"
+    assert gif in page
+    assert gif in readme
+    assert (root / gif).stat().st_size > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("id", "gain"), [("sprii/D-Clean-v0", 30.0), ("sprii/Pendulum-v0", 250.0)])
+def test_ppo_learns_far_above_a_random_policy(id, gain):
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    pendulum = "Pendulum" in id
+    train = make_vec_env(id, 8, seed=0, env_kwargs={"obs_type": "state"})
+    model = PPO(
+        "MlpPolicy", train, seed=0, device="cpu", n_steps=256, batch_size=256, gamma=0.9 if pendulum else 0.95,
+        learning_rate=1e-3, use_sde=pendulum, sde_sample_freq=4,
+    )  # fmt: skip
+    test = make_vec_env(id, 1, seed=1000, env_kwargs={"obs_type": "state"})
+
+    def score(policy):
+        test.seed(1000)
+        rewards, _ = evaluate_policy(policy, test, n_eval_episodes=20, return_episode_rewards=True)
+        return np.array(rewards)
+
+    class Random:
+        def predict(self, observation, state=None, episode_start=None, deterministic=False):
+            return np.array([test.action_space.sample() for _ in observation]), state
+
+    test.action_space.seed(0)
+    chance = score(Random())
+    model.learn(200_000 if pendulum else 60_000)
+    learned = score(model)
+    # Same 20 systems and starts: 20 paired differences, and a gain the size of the task, not of the noise.
+    difference = learned - chance
+    assert difference.mean() > gain
+    assert difference.mean() / (difference.std(ddof=1) / np.sqrt(20)) > 4.0
