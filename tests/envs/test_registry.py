@@ -93,13 +93,18 @@ def test_async_vector_environment_agrees_with_the_native_one(id, obs_type):
 @pytest.mark.parametrize("id", IDS)
 def test_every_declared_property_acts_alone(id):
     env = gym.make(id).unwrapped
-    env.reset(seed=0)
     env.action_space.seed(0)
-    actions = np.array([env.action_space.sample() for _ in range(32)])
-    for p in env.persistent_properties:
-        states = env.counterfactual(env.vary(p.name, [p.low, p.high]), actions).states
-        assert np.abs(states[0] - states[1]).max() > 1e-3, p.name
-        assert np.abs(env.sensitivity(p.name, actions)).max() > 1e-4, p.name
+    silent = set(env.persistent_properties.names)
+    for seed in range(40):  # not every episode of random actions shows everything: a finger may miss its object
+        env.reset(seed=seed)
+        actions = np.array([env.action_space.sample() for _ in range(32)])
+        for p in [p for p in env.persistent_properties if p.name in silent]:
+            states = env.counterfactual(env.vary(p.name, [p.low, p.high]), actions).states
+            if np.abs(states[0] - states[1]).max() > 1e-3 and np.abs(env.sensitivity(p.name, actions)).max() > 1e-4:
+                silent.remove(p.name)
+        if not silent:
+            break
+    assert not silent
 
 
 @pytest.mark.parametrize("obs_type", ["state", "pixels"])
