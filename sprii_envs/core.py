@@ -38,6 +38,19 @@ def build(world: type[W], constants: Mapping[str, Any]) -> W:
 _ARGUMENTS = ("obs_type", "render_mode", "system", "systems", "image_size")
 
 
+def _source(world: World, systems: Source | str | None) -> Source:
+    """Where bare resets draw from: what was given, one of the world's groups by name, or its default."""
+    if systems is None:
+        return next(iter(world.groups.values()), SystemDistribution(world.properties))
+    if isinstance(systems, str):
+        if systems not in world.groups:
+            raise unknown_name(f"group of systems of {world.name}", systems, world.groups)
+        return world.groups[systems]
+    if not isinstance(systems, SystemSet | SystemDistribution):
+        raise ValueError(f"systems must be a SystemSet or a SystemDistribution, got {type(systems).__name__}")
+    return systems
+
+
 class Common:
     """What the single and the vector environment share: construction, description, counterfactuals."""
 
@@ -52,16 +65,14 @@ class Common:
         render_mode: str | None,
         render_modes: Sequence[str],
         system: Any,
-        systems: Source | None,
+        systems: Source | str | None,
         image_size: int | Sequence[int],
     ) -> gym.Space[Any]:
         if obs_type not in ("state", "pixels"):
             raise unknown_name("obs_type", obs_type, ("state", "pixels"))
         if render_mode is not None and render_mode not in render_modes:
             raise unknown_name("render_mode", render_mode, render_modes)
-        if systems is not None and not isinstance(systems, SystemSet | SystemDistribution):
-            raise ValueError(f"systems must be a SystemSet or a SystemDistribution, got {type(systems).__name__}")
-        source: Source = SystemDistribution(world.properties) if systems is None else systems
+        source = _source(world, systems)
         if source.properties.names != world.properties.names:
             raise ValueError(
                 f"systems have properties {source.properties.names}, {world.name} has {world.properties.names}"
@@ -201,10 +212,10 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
         obs_type: str = "state",
         render_mode: str | None = None,
         system: Any = None,
-        systems: Source | None = None,
+        systems: Source | str | None = None,
         image_size: int | Sequence[int] = 64,
     ) -> None:
-        """`system` pins one system, `systems` is where bare resets draw from."""
+        """`system` pins one system, `systems` is where bare resets draw from, a source or a group of the world."""
         self.observation_space = self._build(
             world, 1, obs_type, render_mode, self.metadata["render_modes"], system, systems, image_size
         )

@@ -31,8 +31,9 @@ def numbers(values: Any) -> Array:
 def unknown_name(kind: str, name: object, legal: Iterable[str]) -> ValueError:
     """The error for a misspelt name: says what was given, the nearest legal name, and all legal names."""
     legal = list(legal)
-    near = difflib.get_close_matches(str(name).lower(), legal, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ";"
+    folded = {each.lower(): each for each in legal}
+    near = difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.5)
+    hint = f"; did you mean {folded[near[0]]!r}?" if near else ";"
     listed = f"legal names: {', '.join(legal)}" if legal else "there are none"
     return ValueError(f"unknown {kind} {name!r}{hint} {listed}")
 
@@ -91,6 +92,14 @@ class PersistentProperty:
         if self.scale == "log":
             return np.minimum(self.low * (self.high / self.low) ** u, self.high)
         return self.low + (self.high - self.low) * u
+
+    def to_uniform(self, value: ArrayLike) -> Array:
+        """The inverse of `from_uniform`: 0 at `low`, 1 at `high`, outside [0, 1] beyond the range."""
+        value = np.asarray(value, np.float64)
+        if self.scale == "log":
+            with np.errstate(divide="ignore"):
+                return np.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
 
 
 class PersistentProperties(Sequence[PersistentProperty]):
@@ -246,8 +255,12 @@ class PersistentProperties(Sequence[PersistentProperty]):
         return values
 
     def extrapolated(self, values: Array) -> NDArray[np.bool_]:
-        """Whether any property of each system (N, F) lies outside its declared range; (N,) bool."""
-        return np.any((values < self.low) | (values > self.high), axis=1)
+        """Whether any property of each system (N, F) lies outside its declared range; (N,) bool.
+
+        A billionth of the range is tolerated: a level computed as 0.1·3 is at 0.3, not beyond it.
+        """
+        slack = 1e-9 * (self.high - self.low)
+        return np.any((values < self.low - slack) | (values > self.high + slack), axis=1)
 
     def to_space(self, kind: Literal["box", "dict"] = "box") -> spaces.Box | spaces.Dict:
         """The declared ranges as a `gymnasium.spaces.Box` of shape (F,) or a `Dict` of scalars, float64."""

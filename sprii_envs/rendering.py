@@ -131,8 +131,8 @@ def _capsules(
     columns = min(int(min(2.0 * float(np.maximum.reduce(extent[0])), long_pixels) + 2.0 * reach) + 2, long_pixels)
     lines = min(int(2.0 * wide) + 2, short_pixels)
     length = np.sqrt(half[0] * half[0] + half[1] * half[1])
-    direction = half / np.maximum(length, 1e-30)
-    direction[0] += length == 0.0  # a point may have any
+    point = length < 1e-9
+    direction = np.where(point, ((1.0,), (0.0,)), half / np.maximum(length, 1e-9))  # a point may have any
     left = _clamp(np.ceil(middle[0] - extent[0] - (reach + 0.5)), 0.0, long_pixels - columns)
     # Distances from the middle, along columns (columns, n); then to every pixel, (lines, columns, n).
     u = _steps(columns)[:, None] + (left + (0.5 - middle[0]))

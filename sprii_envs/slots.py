@@ -217,7 +217,7 @@ class Slots:
         """Put back what `check_saved` returned."""
         for name in self._SAVED:
             setattr(self, name, checked[name])
-        self.prepared = self.world.prepare(self.values)
+        self._prepare(ALL)
         self._painted = None
 
     def _reset_systems(self, rows: Rows, choice: Choice | Literal["same"] | None) -> None:
@@ -249,10 +249,14 @@ class Slots:
 
     def _put(self, rows: Rows, values: Array, ids: Any, origin: Any, drawn: Any) -> None:
         self.values[rows], self.ids[rows], self.origin[rows], self.drawn[rows] = values, ids, origin, drawn
-        if rows is ALL or self.prepared is None:
+        self._prepare(rows)
+
+    def _prepare(self, rows: Rows) -> None:
+        """Make the constants of some slots those of their present values, in what there already is."""
+        if self.prepared is None:
             self.prepared = self.world.prepare(self.values)
         else:
-            self.prepared = self.world.update(self.prepared, np.arange(self.n)[rows], values)
+            self.prepared = self.world.update(self.prepared, np.arange(self.n)[rows], self.values[rows])
 
     def _start_states(self, rows: Rows) -> Array:
         world = self.world

@@ -27,7 +27,13 @@ def load_generator(env: Any, saved: Mapping[str, Any]) -> None:
     env._np_random, env._np_random_seed = generator, saved.get("np_random_seed")
 
 
-_WRAPPER_STATE = {"TimeLimit": ("_elapsed_steps",), "OrderEnforcing": ("_has_reset",)}
+_WRAPPER_STATE = {
+    "TimeLimit": ("_elapsed_steps",),
+    "OrderEnforcing": ("_has_reset",),
+    "ContextObservation": ("_context", "_history"),
+    "VectorContextObservation": ("_context", "_history"),
+}
+"""What is saved of a wrapper: attributes that are replaced, never written into."""
 
 _STATELESS = {
     "PassiveEnvChecker",
@@ -37,8 +43,9 @@ _STATELESS = {
     *("TransformObservation", "VectorizeTransformObservation"),
     *("ClipReward", "TransformReward", "VectorizeTransformReward", "DictInfoToList", "HumanRendering"),
     *("ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"),
+    *("TemporalDifference", "VectorTemporalDifference", "StateObservation", "VectorStateObservation"),
 }
-"""Gymnasium's wrappers that keep nothing from one step to the next."""
+"""Wrappers, Gymnasium's and ours, that keep nothing from one step to the next."""
 
 
 def _chain(env: Any) -> list[Any]:
@@ -96,7 +103,7 @@ def set_state(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], saved: Mapping[
     inner, fresh = layers[-1], not layers[-1].running
     inner.set_state(saved["episode"])
     if fresh:  # wrappers insist on a reset before the first step, and it must not be the one to find a fault
-        env.reset()
+        env.reset(options={"system": "same"})  # of the saved system, which a `ContextObservation` may need to know
         inner.set_state(saved["episode"])
     for layer, values in zip(layers, wrappers, strict=True):
         for name, value in values.items():

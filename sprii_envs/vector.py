@@ -40,7 +40,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         obs_type: str = "state",
         render_mode: str | None = None,
         system: Any = None,
-        systems: Source | None = None,
+        systems: Source | str | None = None,
         image_size: int | Sequence[int] = 64,
     ) -> None:
         """`max_episode_steps=None` means no time limit; `system` pins one system in every slot."""
@@ -69,6 +69,8 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         self._next_limit: int | None = None
         self._done = np.zeros(self.num_envs, np.bool_)
         self._any_done = False
+        self.final_state: Array | None = None
+        """States (N, S) at the latest autoreset of mode SAME_STEP, just before it: what `final_obs` show."""
 
     def system(self, slot: int) -> System:
         """The system running in one slot."""
@@ -258,6 +260,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
     def _same_step(self, reward: Any, terminated: Any, truncated: Any, done: Any, info: dict[str, Any]) -> Any:
         rows = np.flatnonzero(done)
         last = self._slots.observe()
+        self.final_state = self._slots.state.copy()
         final = np.empty(self.num_envs, object)
         for row in rows:
             final[row] = last[row].copy()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
-from sprii_envs.properties import PersistentProperties
+from sprii_envs.properties import PersistentProperties, SystemDistribution
 
 Array = NDArray[np.float64]
 Extras = dict[str, NDArray[Any]]
@@ -52,8 +52,14 @@ class World(ABC):
     """Uniforms one initial state consumes."""
     queries: ClassVar[tuple[str, ...]] = ()
     """Names accepted by `options["query"]`: kinds of initial condition."""
+    groups: ClassVar[Mapping[str, SystemDistribution]] = {}
+    """Named distributions, accepted as `systems="name"`, the first by default; without any, the declared ranges."""
     signals: ClassVar[Mapping[str, str]] = {}
     """What every step reports beside the state: name → dtype of one number per system, the keys of its extras."""
+    endings: ClassVar[tuple[str, ...]] = ()
+    """Reasons for which `end` ends an episode, as told in its info under "reason"."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Packages beside NumPy whose versions decide the bits of a trajectory; a bank records them."""
     max_episode_steps: ClassVar[int]
     """Transitions of a registered episode: one fewer than the states in it."""
     dt: float
@@ -81,6 +87,13 @@ class World(ABC):
     @abstractmethod
     def step(self, state: Array, force: Array, prepared: Any) -> tuple[Array, Extras]:
         """The state one control step later, as a new array, and the `signals`, what only the integrator knows."""
+
+    def trajectory(self, state: Array, forces: Sequence[Array], prepared: Any) -> Array | None:
+        """States (N, T+1, S), `state` included, under the forces (N, A) of T steps; None: `step` by `step`.
+
+        For worlds without `signals` whose simulator takes many steps in one call; the same bits as `step`.
+        """
+        return None
 
     @abstractmethod
     def reward(self, state: Array, force: Array, after: Array) -> Array:
@@ -189,6 +202,8 @@ class Rollout:
     """(N, T): the world's own ending (not the time limit) was reached at or before this transition."""
     values: Array
     """(N, F) float64: the systems' property values."""
+    reasons: NDArray[np.object_]
+    """(N,): why the world ended the episode, where it says so ("reason" in the info of `World.end`); else None."""
     signals: Extras = field(default_factory=dict)
     """What the world's steps report: name → (N, T)."""
     frames: rendering.Frame | None = None
@@ -222,32 +237,51 @@ def rollout(
     signals = {name: np.zeros((n, steps), dtype) for name, dtype in world.signals.items()}
     states[:, 0] = now
     over = np.zeros(n, np.bool_)
+    reasons = np.full(n, None, np.object_)
+    forces = [] if callable(given) else [world.checked_force(given[:, t]) for t in range(steps)]
+    planned = None if callable(given) else world.trajectory(now, forces, prepared)
     for t in range(steps):
         action = given(t, now) if callable(given) else given[:, t]
         taken[:, t] = action
-        force = world.checked_force(action)
-        after, extras = world.step(now, force, prepared)
+        force = world.checked_force(action) if callable(given) else forces[t]
+        after, extras = world.step(now, force, prepared) if planned is None else (planned[:, t + 1], {})
         rewards[:, t] = world.reward(now, force, after)
         for name, signal in signals.items():
             signal[:, t] = extras[name]
         ending = world.end(after, extras)
+        running = ~over
         for flag in (ending.terminated, ending.truncated):
             if flag is not None:
                 over |= flag
+        if "reason" in ending.info:
+            first = running & over
+            reasons[first] = ending.info["reason"][first]
         ended[:, t] = over
         states[:, t + 1] = now = after
     pictures = None if frames is None else draw_states(world, states, frames)
-    return Rollout(states, taken, rewards, ended, values, signals, pictures)
+    return Rollout(states, taken, rewards, ended, values, reasons, signals, pictures)
 
 
-def draw_states(world: World, states: Array, size: int | Sequence[int]) -> rendering.Frame:
-    """Grayscale frames (N, T, H, W) uint8 of trajectories (N, T, S), step by step so that memory stays small."""
+def draw_states(
+    world: World, states: NDArray[np.floating], size: int | Sequence[int], out: rendering.Frame | None = None
+) -> rendering.Frame:
+    """Grayscale frames (N, T, H, W) uint8 of trajectories (N, T, S), block by block so that memory stays small.
+
+    With `out`, a C-contiguous array of that shape, they are drawn into it.
+    """
     shape = rendering.image_size(size)
-    n, steps = states.shape[:2]
-    pictures = np.empty((n, steps, *shape), np.uint8)
-    for t in range(steps):
-        pictures[:, t] = world.draw(np.asfortranarray(states[:, t], np.float64), shape)
-    return pictures
+    if out is None:
+        out = np.empty((*states.shape[:2], *shape), np.uint8)
+    flat, canvas = states.reshape(-1, states.shape[-1]), out.reshape(-1, *shape)
+    for first in range(0, len(flat), _DRAWN):
+        block = canvas[first : first + _DRAWN]
+        block[:] = 0
+        rendering.paint(block, world.patches(flat[first : first + _DRAWN].astype(np.float64, order="F"), shape))
+    return out
+
+
+_DRAWN = 512
+"""Frames drawn at once: few enough that their patches stay in the processor's cache."""
 
 
 def _checked_actions(

@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 
 try:
     import tyro
-    from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
+    from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, Positional, subcommand
 except ModuleNotFoundError:
     sys.exit("sprii: the command line needs the training extra: pip install 'sprii[train]'")
 
 PresetName = Literal["smoke", "quick", "paper"]
+BankName = Literal["d-clean", "spring", "spring-sealed", "poke-factorial", "poke-original", "swimmer"]
 
 
 def main() -> None:
@@ -22,6 +23,7 @@ def main() -> None:
             Annotated[Quickstart, subcommand("quickstart")]
             | Annotated[Reproduce, subcommand("reproduce")]
             | Annotated[BankCommand, subcommand("bank")]
+            | Annotated[Benchmark, subcommand("benchmark")]
         ],
         prog="sprii",
         description="Environments with persistent properties, relation samplers, Align and Cross.",
@@ -96,29 +98,67 @@ class Reproduce:
 class Build:
     """Build a bank, or resume a build that was stopped."""
 
-    protocol: Positional[Literal["d-clean"]]
+    protocol: Positional[BankName]
     path: Positional[Path]
-    workers: int = 1
-    """Processes."""
-    overwrite: bool = False
+    workers: int | None = None
+    """Processes; by default one a core."""
+    overwrite: Annotated[bool, FlagCreatePairsOff] = False
     """Replace a bank of another protocol at this path."""
+    frames: int | None = None
+    """Store frames of this size; by default as the protocol says."""
+    no_frames: Annotated[bool, FlagCreatePairsOff] = False
+    """Store no frames: they are drawn from the states when they are read."""
+    rollouts: int | None = None
+    """Episodes of every system, of each kind where there are kinds; by default as the protocol says."""
+    seed: int | None = None
+    """Seed of systems, starts and actions; by default as the protocol says."""
 
     def run(self) -> None:
         """Build with a progress bar."""
+        import os
+
         from rich.progress import Progress
 
-        from sprii_envs.banks import D_CLEAN, build
+        from sprii_envs.banks import PROTOCOLS, build
 
+        if self.no_frames and self.frames is not None:
+            raise ValueError("--frames and --no-frames exclude each other")
+        given = {"frames": self.frames, "rollouts": self.rollouts, "seed": self.seed}
+        changes = {name: value for name, value in given.items() if value is not None}
+        protocol = PROTOCOLS[self.protocol].replace(**changes)
+        if self.no_frames:
+            protocol = protocol.replace(frames=None)
         with Progress(transient=True) as progress:
-            bar = progress.add_task("episodes", total=D_CLEAN.episodes)
+            bar = progress.add_task("episodes", total=protocol.episodes)
             bank = build(
-                {"d-clean": D_CLEAN}[self.protocol],
+                protocol,
                 self.path,
-                workers=self.workers,
+                workers=(os.cpu_count() or 1) if self.workers is None else self.workers,
                 overwrite=self.overwrite,
                 progress=lambda done, total: progress.update(bar, completed=done, total=total),
             )
         print(bank.describe())
+
+
+@dataclass
+class List:
+    """Say which banks can be built, and how large they are."""
+
+    def run(self) -> None:
+        """Print a table of the protocols."""
+        from rich.console import Console
+        from rich.table import Table
+
+        from sprii_envs.banks import PROTOCOLS, simulate
+
+        table = Table("bank", "systems", box=None, pad_edge=False)
+        table.add_column("episodes", justify="right")
+        table.add_column("size", justify="right")
+        for name, protocol in PROTOCOLS.items():
+            systems = ", ".join(f"{count:,} {split}" for split, count in protocol.counts.items())
+            size = sum(column.bytes for column in simulate.columns(protocol))
+            table.add_row(name, systems, f"{protocol.episodes:,}", f"{size / 1e9:.2f} GB")
+        Console().print(table)
 
 
 @dataclass
@@ -150,13 +190,40 @@ class Verify:
 
 @dataclass
 class BankCommand:
-    """Build, describe or verify a bank of episodes."""
+    """List, build, describe or verify banks of episodes."""
 
-    command: Build | Info | Verify
+    command: List | Build | Info | Verify
 
     def run(self) -> None:
         """Run the chosen one."""
         self.command.run()
+
+
+@dataclass
+class Benchmark:
+    """Measure speed, ours beside the peers', in one run."""
+
+    what: Positional[Literal["envs"]]
+    """envs: environment steps and frames per second, beside Gymnasium and whichever peers are installed."""
+    seconds: float = 0.5
+    """Length of one timing."""
+    repeats: int = 5
+    """Timings a row."""
+    json: Path | None = None
+    """Also write the numbers to this file."""
+
+    def run(self) -> None:
+        """Measure and print."""
+        from json import dumps
+
+        from sprii_train.benchmarks.envs import benchmark, report
+
+        if not (self.seconds > 0.0 and self.repeats >= 1):
+            raise ValueError(f"--seconds must be > 0 and --repeats ≥ 1, got {self.seconds} and {self.repeats}")
+        result = benchmark(self.seconds, self.repeats)
+        print(report(result))
+        if self.json is not None:
+            self.json.write_text(dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _dclean(

@@ -3,17 +3,20 @@
 import mmap
 import operator
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.banks import storage
+from sprii_envs import rendering
+from sprii_envs.banks import simulate, storage
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.storage import BankError, Column, Manifest
 from sprii_envs.properties import PersistentProperties, SystemSet
 from sprii_envs.relations import EpisodeTable
+from sprii_envs.world import World, draw_states
 
 _UNFINISHED = "the build of this bank was not finished: run the same build again to resume it"
 
@@ -35,6 +38,7 @@ class Bank:
         self._columns = {column.name: column for column in manifest.columns}
         self._maps: dict[str, tuple[mmap.mmap, NDArray[Any]]] = {}
         self._table: EpisodeTable | None = None
+        self._world: World | None = None
 
     @classmethod
     def open(
@@ -86,14 +90,20 @@ class Bank:
 
     @property
     def table(self) -> EpisodeTable:
-        """One row per episode: episode, system, rollout, length, split, and each persistent property."""
+        """One row per episode.
+
+        Columns: episode, system, rollout, length, split, `kind` where the behaviour tells kinds apart, `group`
+        where the population has groups ("" outside them), each persistent property, `<property>_level` where the
+        population has levels (−1 off them), and `ending`: why the world ended the episode before its planned
+        length, "" where it did not. `length` counts the states before that ending.
+        """
         if self._table is None:
             path = self.path / storage.TABLE
             try:
                 table = EpisodeTable.load(path)
             except (OSError, ValueError) as error:
                 raise BankError(f"{path}: damaged episode table: {error}") from error
-            needed = ("episode", "system", "rollout", "length", "split", *self._manifest.properties.names)
+            needed = ("episode", "system", "rollout", "length", "split", *self._manifest.properties.names, "ending")
             for name in needed:
                 if name not in table:
                     raise BankError(f"{path}: missing column {name!r}")
@@ -109,16 +119,35 @@ class Bank:
 
     @property
     def systems(self) -> SystemSet:
-        """Every system with its values and split, in the order of the table's `system` column."""
-        table = self.table
+        """Every system with its values, split and levels, in the order of the table's `system` column."""
+        table, names = self.table, self.properties.names
         first = np.unique(table["system"], return_index=True)[1]
-        values = np.stack([table[name][first] for name in self.properties.names], axis=1)
-        return SystemSet(self.properties, values, split=table["split"][first])
+        values = np.stack([table[name][first] for name in names], axis=1)
+        levels = None
+        if f"{names[0]}_level" in table:
+            levels = np.stack([table[f"{name}_level"][first] for name in names], axis=1)
+        return SystemSet(self.properties, values, split=table["split"][first], levels=levels)
 
-    def split(self, name: str) -> EpisodeTable:
-        """The episodes of one split; its `rows` are rows of the bank. BankError for an unknown split."""
+    @property
+    def world(self) -> World:
+        """The environment's pure functions, with the protocol's constants."""
+        if self._world is None:
+            self._world = simulate.world(self.protocol)
+        return self._world
+
+    def split(self, name: str, *, unseal: bool = False) -> EpisodeTable:
+        """The episodes of one split; its `rows` are rows of the bank.
+
+        BankError for an unknown split, and for a sealed one without `unseal=True`: nothing may be fitted or chosen
+        on its episodes.
+        """
         if name not in self.protocol.systems:
             raise BankError(f"{self.path}: no split {name!r}; splits: {', '.join(self.protocol.systems)}")
+        if name in self.protocol.sealed_splits and not unseal:
+            raise BankError(
+                f"{self.path}: the split {name!r} is sealed: it is for one last evaluation, never for fitting or "
+                f"choosing; open it with split({name!r}, unseal=True)"
+            )
         return self.table.select(name)
 
     def column(self, name: str) -> Column:
@@ -165,6 +194,33 @@ class Bank:
             )
         # mode="clip" makes NumPy write straight into `out`; the bounds are already checked.
         return np.take(flat, index, axis=0, out=out, mode="clip")
+
+    def frames(
+        self,
+        episodes: ArrayLike,
+        starts: ArrayLike,
+        length: int,
+        size: int | Sequence[int] | None = None,
+        out: rendering.Frame | None = None,
+    ) -> rendering.Frame:
+        """Grayscale frames (n, length, H, W) uint8 of windows of observations; arguments as in `windows`.
+
+        `size` is the image size, by default that of the stored frames. Frames of that size are read, others are drawn
+        from the recorded states: the same pixels either way.
+        """
+        stored = self._columns["frames"].shape[2:] if "frames" in self._columns else None
+        if size is None:
+            if stored is None:
+                raise BankError(f"{self.path}: this bank stores no frames, so say which to draw: frames(..., size=64)")
+            size = stored
+        shape = rendering.image_size(size)
+        if shape == stored:
+            return self.windows("frames", episodes, starts, length, out)
+        states = self.windows("states", episodes, starts, length)
+        wanted = (*states.shape[:2], *shape)
+        if out is not None and not (out.shape == wanted and out.dtype == np.uint8 and out.flags.c_contiguous):
+            raise BankError(f"{self.path}: out must be C-ordered uint8 of shape {wanted}")
+        return draw_states(self.world, states, shape, out)
 
     def prefetch(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> None:
         """Ask the kernel to read these windows (arguments as in `windows`) from the disk in the background.
@@ -227,15 +283,27 @@ class Bank:
     def info(self) -> dict[str, Any]:
         """What the bank holds, as JSON values; `describe()` is the same for people.
 
-        `complete_episodes` is the share of episodes of full length, `properties` the range of each property.
+        `complete` is the share of episodes that ran their planned length, by split, and `kinds` the same for every kind
+        of episode; `endings` counts the others by reason; `signals` is the share of episodes in which a signal is ever
+        not zero; `properties` is the range of each property.
         """
         protocol, table = self.protocol, self.table
+        whole = table["ending"] == ""
+        within = np.arange(protocol.steps - 1) < table["length"][:, None] - 1
+        reasons, counts = np.unique(table["ending"][~whole], return_counts=True)
+        kinds = {}
+        for kind in protocol.behaviour.episode_kinds:
+            rows = table["kind"] == kind
+            if rows.any():
+                planned = protocol.lengths.get(kind, protocol.steps)
+                kinds[kind] = {"episodes": int(rows.sum()), "steps": planned, "complete": self._by_split(whole, rows)}
         return {
             "path": str(self.path),
             "protocol": f"{protocol.name} v{protocol.version}",
             "environment": protocol.env_id,
             "seed": protocol.seed,
-            "systems": dict(protocol.systems),
+            "systems": protocol.counts,
+            "sealed": list(protocol.sealed_splits),
             "episodes": len(table),
             "steps": protocol.steps,
             "columns": {c.name: {"shape": list(c.shape), "dtype": c.dtype} for c in self._columns.values()},
@@ -243,31 +311,47 @@ class Bank:
             "properties": {
                 name: [float(np.min(table[name])), float(np.max(table[name]))] for name in self.properties.names
             },
-            "complete_episodes": float(np.mean(table["length"] == protocol.steps)),
+            "complete_episodes": float(whole.mean()),
+            "complete": self._by_split(whole, np.ones(len(table), np.bool_)),
+            "kinds": kinds,
+            "endings": dict(zip(reasons.tolist(), counts.tolist(), strict=True)),
+            "signals": {
+                name: float(((self[name] != 0) & within).any(axis=1).mean())
+                for name in self._columns
+                if name in self.world.signals
+            },
             "packages": dict(self._manifest.packages),
             "fingerprint": self.fingerprint,
         }
 
+    def _by_split(self, true: NDArray[np.bool_], rows: NDArray[np.bool_]) -> dict[str, float]:
+        """The share of true episodes among `rows`, in every split that has some."""
+        split = self.table["split"]
+        chosen = {name: rows & (split == name) for name in self.protocol.systems}
+        return {name: float(true[some].mean()) for name, some in chosen.items() if some.any()}
+
     def describe(self) -> str:
         """`info()` in a few lines for people."""
         info = self.info()
-        splits = ", ".join(f"{count:,} {split}" for split, count in info["systems"].items())
-        lines = [
-            f"{info['protocol']} bank of {info['environment']} at {info['path']} (seed {info['seed']})",
-            f"  systems     {splits}",
-            f"  episodes    {info['episodes']:,} of {info['steps']} observations, "
-            f"{info['complete_episodes']:.1%} of full length",
-        ]
-        lines += [
-            f"  {name:<11} {'×'.join(map(str, column['shape']))} {np.dtype(column['dtype']).name}"
-            for name, column in info["columns"].items()
-        ]
-        lines += [
-            f"  {p.name:<11} {p.symbol} from {low:.4g} to {high:.4g} {p.unit}".rstrip()
+        sealed = {split: " (sealed)" for split in info["sealed"]}
+        splits = [f"{count:,} {split}{sealed.get(split, '')}" for split, count in info["systems"].items()]
+        rows = [("systems", ", ".join(splits)), ("episodes", _episodes(info))]
+        if info["endings"]:
+            rows.append(("ended", ", ".join(f"{count:,} {reason}" for reason, count in info["endings"].items())))
+        rows += [(f"  {kind}", _episodes(told)) for kind, told in info["kinds"].items()]
+        for name, column in info["columns"].items():
+            text = f"{'×'.join(map(str, column['shape']))} {np.dtype(column['dtype']).name}"
+            if name in info["signals"]:
+                text += f", not zero in {info['signals'][name]:.1%} of episodes"
+            rows.append((name, text))
+        rows += [
+            (p.name, f"{p.symbol} from {low:.4g} to {high:.4g}{'' if p.unit == '1' else f' {p.unit}'}")
             for p, (low, high) in zip(self.properties, info["properties"].values(), strict=True)
         ]
-        lines += [f"  size        {info['bytes'] / 1e6:,.1f} MB", f"  fingerprint {info['fingerprint'][:16]}"]
-        return "\n".join(lines)
+        rows += [("size", f"{info['bytes'] / 1e6:,.1f} MB"), ("fingerprint", info["fingerprint"][:16])]
+        width = max(len(name) for name, _ in rows)
+        head = f"{info['protocol']} bank of {info['environment']} at {info['path']} (seed {info['seed']})"
+        return "\n".join([head, *(f"  {name:<{width}} {text}" for name, text in rows)])
 
     def __len__(self) -> int:
         """Number of episodes."""
@@ -295,3 +379,12 @@ def _integers(name: str, values: ArrayLike) -> NDArray[np.int64]:
     if array.dtype.kind not in "iu" and array.size:
         raise BankError(f"{name} must be integers, got {array.dtype}")
     return array.astype(np.int64, copy=False)
+
+
+def _episodes(told: dict[str, Any]) -> str:
+    """Number, length and completeness of episodes, from `Bank.info`."""
+    shares = {split: f"{share:.1%}" for split, share in told["complete"].items()}
+    same = len(set(shares.values())) == 1
+    complete = next(iter(shares.values())) if same else ", ".join(f"{text} of {s}" for s, text in shares.items())
+    upto = "up to " if any(kind["steps"] < told["steps"] for kind in told.get("kinds", {}).values()) else ""
+    return f"{told['episodes']:,} of {upto}{told['steps']} observations, {complete} of full length"

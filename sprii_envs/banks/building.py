@@ -4,12 +4,14 @@ While it is built, a bank at `path` lives in `path.partial/`:
 
     build.json   the protocol and the package versions
     journal      a line per finished chunk (number, SHA-256), written once its bytes are on the disk
+    outcome.i32  length and ending of every episode, for the table
     data/        the future bank; renamed to `path` as the very last act
 """
 
 import contextlib
 import errno
 import hashlib
+import io
 import multiprocessing
 import os
 import platform
@@ -18,6 +20,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from importlib import metadata
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
@@ -31,12 +34,15 @@ from sprii_envs.banks.bank import Bank
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.simulate import Chunk
 from sprii_envs.banks.storage import BankError, Column
-from sprii_envs.properties import SystemSet
 from sprii_envs.relations import EpisodeTable
+from sprii_envs.world import draw_states
 
 Progress = Callable[[int, int], None]
 
-_PARTIAL = {"build.json", "build.json.tmp", "journal", "journal.tmp", "data", "replaced"}
+_OUTCOME = "outcome.i32"
+_PARTIAL = {"build.json", "build.json.tmp", "journal", "journal.tmp", _OUTCOME, "data", "replaced"}
+_PIECE = 2**22
+"""Bytes of frames drawn, written and read at once."""
 
 
 def build(
@@ -110,14 +116,18 @@ class _Build:
         self.data = self.partial / "data"
         self.columns = simulate.columns(protocol)
         self.chunks = simulate.chunks(protocol)
-        self.systems = simulate.systems(protocol)
+        self.drawn = simulate.draw(protocol)
+        self.systems = simulate.systems(protocol, self.drawn)
+        outcome = Column("outcome", _OUTCOME, "<i4", (protocol.episodes, 1, 2), "observation")
+        self.targets = (*((self.data / c.file, c) for c in self.columns), (self.partial / _OUTCOME, outcome))
         self.packages = {"python": platform.python_version(), "numpy": np.__version__, "sprii": __version__}
+        self.packages |= {name: _version(name, protocol) for name in simulate.world(protocol).packages}
         self.done = self._take_up(overwrite)
 
     def run(self, workers: int, progress: Progress | None) -> None:
         todo = [chunk for chunk in self.chunks if chunk.number not in self.done]
         total = self.protocol.episodes
-        finished = total - sum(self._episodes(chunk) for chunk in todo)
+        finished = total - sum(chunk.end - chunk.begin for chunk in todo)
         if progress:
             progress(finished, total)
         if todo:
@@ -131,7 +141,7 @@ class _Build:
                     journal.flush()
                     os.fsync(journal.fileno())
                     self.done.add(chunk.number)
-                    finished += self._episodes(chunk)
+                    finished += chunk.end - chunk.begin
                     if progress:
                         progress(finished, total)
         self._finish()
@@ -145,9 +155,6 @@ class _Build:
             if not self.done:
                 shutil.rmtree(self.partial, ignore_errors=True)
             raise
-
-    def _episodes(self, chunk: Chunk) -> int:
-        return (chunk.last - chunk.first) * self.protocol.rollouts
 
     def _take_up(self, overwrite: bool) -> set[int]:
         """Make the partial folder ready and return the numbers of the chunks that are finished in it."""
@@ -169,8 +176,8 @@ class _Build:
         fresh = not self.partial.exists()
         try:
             self.data.mkdir(parents=True, exist_ok=True)
-            for column in self.columns:
-                storage.reserve(self.data / column.file, column.bytes)
+            for path, column in self.targets:
+                storage.reserve(path, column.bytes)
             if fresh:
                 storage.write_json(self.partial / "build.json", header)
         except OSError:
@@ -217,15 +224,19 @@ class _Build:
 
     def _digest_on_disk(self, chunk: Chunk) -> str:
         digest = hashlib.sha256()
-        for column in self.columns:
-            with open(self.data / column.file, "rb") as file:
-                file.seek(chunk.first * self.protocol.rollouts * column.episode_bytes)
-                digest.update(file.read(self._episodes(chunk) * column.episode_bytes))
+        for path, column in self.targets:
+            with open(path, "rb") as file:
+                file.seek(chunk.begin * column.episode_bytes)
+                left = (chunk.end - chunk.begin) * column.episode_bytes
+                while left:
+                    piece = file.read(min(left, _PIECE))
+                    digest.update(piece)
+                    left -= len(piece)
         return digest.hexdigest()
 
     def _digests(self, todo: list[Chunk], workers: int) -> Generator[tuple[Chunk, str]]:
         """Build the chunks, in any order, and yield each with its digest once its bytes are on the disk."""
-        job = (self.protocol, self.systems.values, self.data, self.columns)
+        job = (self.protocol, self.systems.values, self.targets)
         if workers == 1:
             for chunk in todo:
                 yield chunk, _build_chunk(*job, chunk)
@@ -251,7 +262,7 @@ class _Build:
         for stray in set(os.listdir(self.data)) - set(names):  # of a build that was killed in here
             (self.data / stray).unlink()
         table = self.data / storage.TABLE
-        _table(self.protocol, self.systems).save(table)
+        self._table().save(table)
         storage.sync_file(table)
         storage.Manifest(
             protocol=self.protocol,
@@ -272,26 +283,48 @@ class _Build:
         os.replace(self.data, self.path)
         storage.sync_folder(self.path.parent)
 
+    def _table(self) -> EpisodeTable:
+        protocol, drawn = self.protocol, self.drawn
+        system, rollout, kind = [], [], []
+        first = 0
+        for split, count in protocol.counts.items():
+            each = protocol.episodes_per_system(split)
+            system.append(np.repeat(np.arange(first, first + count), each))
+            rollout.append(np.tile(np.arange(each), count))
+            parts = protocol.parts(split)
+            kind.append(np.tile(np.repeat([str(p.kind) for p in parts], [p.episodes for p in parts]), count))
+            first += count
+        row = np.concatenate(system)
+        outcome = np.fromfile(self.partial / _OUTCOME, "<i4").reshape(-1, 2)
+        columns: dict[str, NDArray[Any]] = {
+            "episode": np.arange(protocol.episodes),
+            "system": row,
+            "rollout": np.concatenate(rollout),
+            "length": outcome[:, 0],
+            "split": np.repeat(list(protocol.counts), [len(part) for part in system]),
+        }
+        if protocol.behaviour.episode_kinds:
+            columns["kind"] = np.concatenate(kind)
+        if (drawn.group != "").any():
+            columns["group"] = drawn.group[row]
+        columns |= {name: self.systems.column(name)[row] for name in self.systems.names}
+        if self.systems.levels is not None:
+            columns |= {f"{n}_level": self.systems.levels[row, i] for i, n in enumerate(self.systems.names)}
+        columns["ending"] = np.array((*simulate.OUTCOMES, *simulate.world(protocol).endings))[outcome[:, 1]]
+        return EpisodeTable(columns)
+
+
+def _version(package: str, protocol: BankProtocol) -> str:
+    """The installed version of a package; BankError if there is none."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError as error:
+        raise BankError(f"the bank {protocol.name!r} needs {package}: pip install {package}") from error
+
 
 def _is_ours(partial: Path) -> bool:
     """Whether this is the folder of an unfinished build, and nothing of anybody else's is in it."""
     return partial.is_dir() and set(os.listdir(partial)) <= _PARTIAL
-
-
-def _table(protocol: BankProtocol, systems: SystemSet) -> EpisodeTable:
-    rows = np.arange(protocol.episodes)
-    system = rows // protocol.rollouts
-    splits = np.repeat(list(protocol.systems), list(protocol.systems.values()))
-    return EpisodeTable(
-        {
-            "episode": rows,
-            "system": system,
-            "rollout": rows % protocol.rollouts,
-            "length": np.full(protocol.episodes, protocol.steps),
-            "split": splits[system],
-            **{name: systems.column(name)[system] for name in systems.names},
-        }
-    )
 
 
 def _needed(protocol: BankProtocol, path: Path) -> int:
@@ -319,22 +352,44 @@ def _allocated(path: Path) -> int:
 
 
 def _build_chunk(
-    protocol: BankProtocol, values: NDArray[np.float64], data: Path, columns: tuple[Column, ...], chunk: Chunk
+    protocol: BankProtocol, values: NDArray[np.float64], targets: tuple[tuple[Path, Column], ...], chunk: Chunk
 ) -> str:
-    """Simulate one chunk, put it in its place in every column, sync, and return its SHA-256."""
+    """Simulate one chunk, put it in its place in every file, sync, and return its SHA-256."""
     arrays = simulate.simulate(protocol, values[chunk.first : chunk.last], chunk)
     digest = hashlib.sha256()
-    for column in columns:
-        block = np.ascontiguousarray(arrays[column.name], column.dtype)
-        if block.shape != ((chunk.last - chunk.first) * protocol.rollouts, *column.shape[1:]):
-            raise RuntimeError(f"column {column.name!r} of chunk {chunk.number} has shape {block.shape}")
-        digest.update(block.data)
-        with open(data / column.file, "r+b") as file:
-            file.seek(chunk.first * protocol.rollouts * column.episode_bytes)
-            file.write(block.data)
-            file.flush()
+    for path, column in targets:
+        with open(path, "r+b", buffering=0) as file:
+            file.seek(chunk.begin * column.episode_bytes)
+            for block in _blocks(protocol, arrays, chunk, column):
+                digest.update(block)
+                _write(file, block)
             os.fsync(file.fileno())
     return digest.hexdigest()
+
+
+def _blocks(
+    protocol: BankProtocol, arrays: dict[str, NDArray[Any]], chunk: Chunk, column: Column
+) -> Iterator[memoryview]:
+    """The bytes of a column of one chunk; frames are drawn episode by episode, so that they never fill the memory."""
+    if column.name != "frames":
+        array = arrays[column.name].reshape(-1, *column.shape[1:])
+        yield np.ascontiguousarray(array, column.dtype).data.cast("B")
+        return
+    world = simulate.world(protocol)
+    planned = np.concatenate([np.full(p.episodes, p.length) for p in protocol.parts(chunk.split)])
+    planned = np.tile(planned, chunk.last - chunk.first)
+    count = max(1, _PIECE // column.episode_bytes)
+    for first in range(0, len(planned), count):
+        states, lengths = arrays["states"][first : first + count], planned[first : first + count]
+        frames = draw_states(world, states, column.shape[2:])
+        frames[np.arange(frames.shape[1]) >= lengths[:, None]] = 0
+        yield frames.data.cast("B")
+
+
+def _write(file: io.FileIO, block: memoryview) -> None:
+    """All of a block: the system may write less than it is given."""
+    while len(block):
+        block = block[file.write(block) :]
 
 
 _JOB: tuple[Any, ...] = ()
@@ -350,8 +405,8 @@ def _start_worker(*job: object) -> None:
 
 
 def _work(chunk: Chunk) -> str:
-    protocol, values, data, columns = _JOB
-    return _build_chunk(protocol, values, data, columns, chunk)
+    protocol, values, targets = _JOB
+    return _build_chunk(protocol, values, targets, chunk)
 
 
 @contextlib.contextmanager

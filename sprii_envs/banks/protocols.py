@@ -1,13 +1,32 @@
-"""Protocols: everything that decides a bank's bytes, as one frozen value."""
+"""Protocols: everything that decides a bank's bytes, as one frozen value. The paper's are in `PROTOCOLS`."""
 
 import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from sprii_envs.banks import behaviours
-from sprii_envs.banks.behaviours import Behaviour, ForceSegments
+from sprii_envs import rendering
+from sprii_envs.banks import behaviours, populations
+from sprii_envs.banks.behaviours import Behaviour, ForceSegments, PokeModes, SpringEpisodes, SwimmerWaves
+from sprii_envs.banks.populations import (
+    Combinations,
+    Extrapolated,
+    FactorialBlocks,
+    Interpolated,
+    Population,
+    Uniform,
+    Union,
+)
+
+
+class Part(NamedTuple):
+    """Episodes of one kind that every system of a split has."""
+
+    kind: str | None
+    episodes: int
+    length: int
+    """Planned observations of an episode."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,47 +36,105 @@ class BankProtocol:
     With the same NumPy on the same kind of processor it gives the same bytes, whatever the number of workers
     and interruptions.
 
-    `systems` maps each split to its number of systems, in the order of the episodes; splits are drawn
-    independently and share no system. `steps` counts observations, so an episode has `steps − 1` actions and
-    rewards. `constants` are physical constants handed to the environment's world. `systems_per_chunk` is the
-    unit of work and of resuming; it is part of the recipe because each chunk has its own random stream.
+    Parameters
+    ----------
+    systems : split → its systems, in the order of the episodes: a number of them, drawn from the declared ranges,
+        or a population. Splits are drawn independently and share no system.
+    rollouts : episodes of every system, of each kind if the behaviour has `episode_kinds`; or split → kind → episodes
+    steps : observations, so that an episode has `steps − 1` actions and rewards
+    lengths : kind → planned observations where they are fewer than `steps`; the rest of the row is 0
+    constants : physical constants handed to the environment's world
+    systems_per_chunk : the unit of work and of resuming; part of the recipe because each chunk has its own streams
+    nested : the n-th episode of a kind does not depend on how many follow, so that the bank of fewer rollouts holds
+        the first episodes of the bank of more
+    frames : image size of the grayscale frames that the bank stores; None stores none
+    sealed_splits : splits kept for a last evaluation, which `Bank.split` opens on request only
     """
 
     name: str
     version: int
     env_id: str
-    systems: Mapping[str, int]
-    rollouts: int
+    systems: Mapping[str, int | Population]
+    rollouts: int | Mapping[str, Mapping[str, int]]
     steps: int
     behaviour: Behaviour
     constants: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
     systems_per_chunk: int = 50
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    nested: bool = False
+    frames: int | None = None
+    sealed_splits: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """ValueError naming the first illegal field."""
         object.__setattr__(self, "systems", dict(self.systems))
         object.__setattr__(self, "constants", dict(self.constants))
-        counts = {
-            "version": self.version,
-            "rollouts": self.rollouts,
-            "systems_per_chunk": self.systems_per_chunk,
-        }
-        counts |= {f"systems[{split!r}]": count for split, count in self.systems.items()}
+        object.__setattr__(self, "sealed_splits", tuple(self.sealed_splits))
+        counts: dict[str, object] = {"version": self.version, "systems_per_chunk": self.systems_per_chunk}
+        counts |= {f"systems[{split!r}]": getattr(p, "count", p) for split, p in self.systems.items()}
         for name, value in counts.items():
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+            _check_whole(name, value, 1)
         if not self.systems or not all(isinstance(split, str) and split for split in self.systems):
             raise ValueError(f"systems must name at least one split, got {self.systems!r}")
-        if not isinstance(self.steps, int) or self.steps < 2:
-            raise ValueError(f"steps must be a whole number of at least 2 observations, got {self.steps!r}")
+        _check_whole("steps", self.steps, 2)
         if not isinstance(self.seed, int) or not 0 <= self.seed < 2**64:
             raise ValueError(f"seed must be a whole number in [0, 2**64), got {self.seed!r}")
+        self._check_kinds()
+        if self.frames is not None:
+            rendering.image_size(self.frames)
+        if surplus := [split for split in self.sealed_splits if split not in self.systems]:
+            raise ValueError(f"sealed_splits names {surplus[0]!r}; splits: {', '.join(self.systems)}")
+
+    def _check_kinds(self) -> None:
+        kinds = self.behaviour.episode_kinds
+        _check_names("lengths", self.lengths, kinds)
+        object.__setattr__(self, "lengths", {kind: self.lengths[kind] for kind in kinds if kind in self.lengths})
+        for kind, length in self.lengths.items():
+            _check_whole(f"lengths[{kind!r}]", length, 2, self.steps)
+        if not isinstance(self.rollouts, Mapping):
+            _check_whole("rollouts", self.rollouts, 1)
+            return
+        if set(self.rollouts) != set(self.systems):
+            raise ValueError(f"rollouts must name the splits {list(self.systems)}, got {list(self.rollouts)}")
+        ordered: dict[str, dict[str, int]] = {}
+        for split in self.systems:
+            given = self.rollouts[split]
+            _check_names(f"rollouts[{split!r}]", given, kinds)
+            ordered[split] = {kind: given[kind] for kind in kinds if kind in given}
+            if not ordered[split]:
+                raise ValueError(f"rollouts[{split!r}] must name at least one kind of episode")
+            for kind, count in ordered[split].items():
+                _check_whole(f"rollouts[{split!r}][{kind!r}]", count, 1)
+        object.__setattr__(self, "rollouts", ordered)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Split → number of systems."""
+        return {split: p if isinstance(p, int) else p.count for split, p in self.systems.items()}
+
+    def population(self, split: str) -> Population:
+        """The population of a split."""
+        given = self.systems[split]
+        return Uniform(given) if isinstance(given, int) else given
+
+    def parts(self, split: str) -> tuple[Part, ...]:
+        """The episodes of each system of a split, in their order."""
+        kinds = self.behaviour.episode_kinds
+        if isinstance(self.rollouts, Mapping):
+            counts: Mapping[Any, int] = self.rollouts[split]
+        else:
+            counts = dict.fromkeys(kinds or (None,), self.rollouts)
+        return tuple(Part(kind, count, self.lengths.get(kind, self.steps)) for kind, count in counts.items())
+
+    def episodes_per_system(self, split: str) -> int:
+        """Episodes of each system of a split."""
+        return sum(part.episodes for part in self.parts(split))
 
     @property
     def episodes(self) -> int:
         """Number of episodes over all splits."""
-        return sum(self.systems.values()) * self.rollouts
+        return sum(count * self.episodes_per_system(split) for split, count in self.counts.items())
 
     def replace(self, **changes: Any) -> "BankProtocol":
         """A copy with some fields changed, for instance `D_CLEAN.replace(seed=1)`."""
@@ -66,10 +143,12 @@ class BankProtocol:
     def to_dict(self) -> dict[str, Any]:
         """JSON values; `from_dict` restores an equal protocol."""
         data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        data["systems"] = [list(item) for item in self.systems.items()]  # a list, because the order counts
-        data["constants"] = dict(self.constants)
+        data["systems"] = [  # a list, because the order counts
+            [split, given if isinstance(given, int) else populations.to_dict(given)]
+            for split, given in self.systems.items()
+        ]
         data["behaviour"] = behaviours.to_dict(self.behaviour)
-        return data
+        return json.loads(json.dumps(data))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "BankProtocol":
@@ -78,7 +157,11 @@ class BankProtocol:
         if set(data) != expected:
             missing, surplus = sorted(expected - set(data)), sorted(set(data) - expected)
             raise ValueError(f"protocol has missing fields {missing} and unknown fields {surplus}")
-        return cls(**{**data, "systems": dict(data["systems"]), "behaviour": behaviours.from_dict(data["behaviour"])})
+        systems = {
+            split: populations.from_dict(given) if isinstance(given, Mapping) else given
+            for split, given in data["systems"]
+        }
+        return cls(**{**data, "systems": systems, "behaviour": behaviours.from_dict(data["behaviour"])})
 
     def __eq__(self, other: object) -> bool:
         """Equal in every field, the order of the splits included."""
@@ -86,12 +169,29 @@ class BankProtocol:
 
     def __hash__(self) -> int:
         """Hash of the contents."""
-        return hash(json.dumps([self.name, self.version, self.env_id, self.seed, list(self.systems.items())]))
+        return hash((self.name, self.version, self.env_id, self.seed, tuple(self.counts.items())))
 
     def differences(self, other: "BankProtocol") -> str:
         """The fields in which `other` differs, as 'field: mine, not theirs'; empty when equal."""
         mine, theirs = self.to_dict(), other.to_dict()
         return "; ".join(f"{key}: {mine[key]!r}, not {theirs[key]!r}" for key in mine if mine[key] != theirs[key])
+
+
+def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
+    whole = value if isinstance(value, int) and not isinstance(value, bool) else least - 1
+    if whole < least or (most is not None and whole > most):
+        legal = f"of at least {least}" if most is None else f"in [{least}, {most}]"
+        raise ValueError(f"{name} must be a whole number {legal}, got {value!r}")
+
+
+def _check_names(name: str, given: object, kinds: tuple[str, ...]) -> None:
+    """ValueError unless `given` maps kinds of episode of the behaviour."""
+    legal = ", ".join(kinds) or "there are none"
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{name} must map kinds of episode ({legal}) to numbers, got {given!r}")
+    for kind in given:
+        if kind not in kinds:
+            raise ValueError(f"{name} names the kind of episode {kind!r}; the behaviour's kinds: {legal}")
 
 
 D_CLEAN = BankProtocol(
@@ -105,3 +205,111 @@ D_CLEAN = BankProtocol(
     constants={"dt": 0.05, "mass": 1.0, "force_limit": 4.0, "start_extent": 1.0, "start_speed": 2.0},
 )
 """The D-Clean bank of the paper (`app:dclean-profile`): 11,200 episodes of 64 observations."""
+
+_SPRING_LEVELS = {"mass": 6, "drag": 6, "stiffness": 6}
+_SPRING_CONSTANTS = {
+    **{"dt": 0.05, "rest_length": 0.35, "force_limit": 1.0, "view_margin": 0.05, "closest": 0.12},
+    **{"view_width": 2.0, "disc_radius": 0.05, "line_radius": 0.0078},
+    **{"first_grey": 96, "second_grey": 224, "line_grey": 40},
+}
+_SPRING_TRAIN = {"forced": 24, "mass": 8, "free": 8, "glide": 4, "static": 4, "cold": 48, "moving": 24}
+_SPRING_HELD_OUT = {"forced": 4, "mass": 2, "free": 2, "glide": 1, "static": 1, "cold": 6, "moving": 3}
+
+SPRING = BankProtocol(
+    name="spring",
+    version=1,
+    env_id="sprii/SpringWorld-v0",
+    systems={
+        "train": Combinations(_SPRING_LEVELS, modulus=6, residues=(0, 1, 2, 3)),
+        "validation": Union(
+            {
+                "continuous": Uniform(64),
+                "combination": Combinations(_SPRING_LEVELS, modulus=6, residues=(4,)),
+                "interpolated": Interpolated(_SPRING_LEVELS, each=2),
+                "extrapolated": Extrapolated(
+                    _SPRING_LEVELS, {"mass": (0.4, 2.2), "drag": (0.2, 1.8), "stiffness": (3.5, 28.0)}, each=8
+                ),
+            }
+        ),
+    },
+    rollouts={"train": _SPRING_TRAIN, "validation": _SPRING_HELD_OUT},
+    steps=112,
+    behaviour=SpringEpisodes(),
+    constants=_SPRING_CONSTANTS,
+    systems_per_chunk=24,
+    lengths={kind: 96 for kind in _SPRING_TRAIN if kind != "moving"},
+)
+"""The SpringWorld bank of the paper (`app:spring-profile`): every level and every pair of levels is in training."""
+
+SPRING_SEALED = SPRING.replace(
+    name="spring-sealed",
+    systems={
+        "sealed": Union(
+            {
+                "continuous": Uniform(256),
+                "combination": Combinations(_SPRING_LEVELS, modulus=6, residues=(5,)),
+            }
+        )
+    },
+    rollouts={"sealed": _SPRING_HELD_OUT},
+    seed=1,
+    sealed_splits=("sealed",),
+)
+"""Systems of SpringWorld for a last evaluation, and the third of the unseen combinations that `SPRING` leaves out."""
+
+_POKE_LEVELS = {"mass": 10, "drag": 10, "stiffness": 28}
+
+POKE_FACTORIAL = BankProtocol(
+    name="poke-factorial",
+    version=1,
+    env_id="sprii/PokeWorld-v0",
+    systems={
+        "train": FactorialBlocks(_POKE_LEVELS, first=0, last=20),
+        "validation": FactorialBlocks(_POKE_LEVELS, first=20, last=24),
+        "confirmation": FactorialBlocks(_POKE_LEVELS, first=24, last=28),
+    },
+    rollouts=4,
+    steps=64,
+    behaviour=PokeModes(),
+    constants={
+        **{"dt": 0.05, "substeps": 20, "force_limit": 20.0, "damping_ratio": 0.25, "restitution": 0.5, "arena": 1.0},
+        **{"finger_mass": 1.0, "finger_radius": 0.06, "object_radius": 0.09},
+        **{"start_extent": 0.35, "start_near": 0.35, "start_far": 0.6},
+        **{"launch_chance": 0.25, "launch_slow": 0.5, "launch_fast": 2.0, "goal_x": 0.6, "goal_y": 0.0},
+        **{"view_width": 2.0, "goal_radius": 0.04, "finger_grey": 240, "object_grey": 144, "goal_grey": 64},
+    },
+    frames=64,
+    sealed_splits=("confirmation",),
+)
+"""The factorial PokeWorld bank of the paper (`app:poke-profile`): 11,200 episodes of 64 frames."""
+
+POKE_ORIGINAL = POKE_FACTORIAL.replace(
+    name="poke-original",
+    systems={"train": 2000, "validation": 400, "test": 400},
+    systems_per_chunk=200,
+    nested=True,
+    sealed_splits=(),
+)
+"""The original PokeWorld bank; R2 and R8 are `POKE_ORIGINAL.replace(rollouts=2)` and 8, which nest."""
+
+SWIMMER = BankProtocol(
+    name="swimmer",
+    version=1,
+    env_id="sprii/Swimmer-v0",
+    systems={"train": 2048, "selection": 256, "prospective": 512},
+    rollouts=1,
+    steps=64,
+    behaviour=SwimmerWaves(),
+    constants={
+        **{"dt": 0.04, "torque_limit": 0.8, "density": 900.0, "joint_damping": 0.18, "joint_limit": 1.75},
+        **{"fluid_density": 0.35, "fluid_viscosity": 0.08, "control_cost": 1e-4, "start_noise": 0.1},
+        **{"view_width": 4.0, "link_grey": 144, "joint_grey": 224},
+    },
+    systems_per_chunk=128,
+)
+"""The Swimmer bank (`app:swimmer-profile`): an episode of every waveform for every system."""
+
+PROTOCOLS = {
+    protocol.name: protocol for protocol in (D_CLEAN, SPRING, SPRING_SEALED, POKE_FACTORIAL, POKE_ORIGINAL, SWIMMER)
+}
+"""Name → protocol."""

@@ -6,6 +6,7 @@ so the recorded start and actions reproduce the recorded states exactly.
 """
 
 import dataclasses
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -13,35 +14,44 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.banks.protocols import BankProtocol
+from sprii_envs import rendering
+from sprii_envs.banks import populations
+from sprii_envs.banks.populations import Drawn
+from sprii_envs.banks.protocols import BankProtocol, Part
 from sprii_envs.banks.storage import Column
-from sprii_envs.properties import SystemDistribution, SystemSet, unknown_name
+from sprii_envs.properties import SystemSet, unknown_name
 from sprii_envs.world import World, rollout
 
 SYSTEMS, STARTS, ACTIONS = range(3)  # streams; never renumber: the bytes of every bank depend on it
 
 
 class Chunk(NamedTuple):
-    """Systems first…last−1 of the bank, all of one split."""
+    """Systems first…last−1 of the bank, all of one split, and their episodes begin…end−1."""
 
     number: int
+    split: str
     first: int
     last: int
+    begin: int
+    end: int
 
 
-def generator(seed: int, stream: int, index: int) -> np.random.Generator:
-    """The generator of one stream of one chunk (or split): a pure function of its three numbers."""
+def generator(seed: int, stream: int, index: int, kind: int = 0, episode: int = 0) -> np.random.Generator:
+    """The generator of one stream of one chunk (or split): a pure function of its numbers."""
     key = np.array([seed, stream], np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, index]))
+    return np.random.Generator(np.random.Philox(key=key, counter=[0, episode, kind, index]))
 
 
 def chunks(protocol: BankProtocol) -> list[Chunk]:
     """The units of work in episode order; none crosses a split."""
     found: list[Chunk] = []
-    begin = 0
-    for count in protocol.systems.values():
+    begin = episode = 0
+    for split, count in protocol.counts.items():
+        each = protocol.episodes_per_system(split)
         for first in range(begin, begin + count, protocol.systems_per_chunk):
-            found.append(Chunk(len(found), first, min(first + protocol.systems_per_chunk, begin + count)))
+            last = min(first + protocol.systems_per_chunk, begin + count)
+            found.append(Chunk(len(found), split, first, last, episode, episode + (last - first) * each))
+            episode = found[-1].end
         begin += count
     return found
 
@@ -63,41 +73,113 @@ def world(protocol: BankProtocol) -> World:
     return kind(**protocol.constants)
 
 
-def systems(protocol: BankProtocol) -> SystemSet:
-    """Every system of the bank, split by split, each from its own stream. ValueError if two coincide."""
+def draw(protocol: BankProtocol) -> Drawn:
+    """Every system of the bank, split by split, each split from its own stream."""
     properties = world(protocol).properties
-    drawn = [
-        SystemDistribution(properties).sample(count, generator(protocol.seed, SYSTEMS, index)).values
-        for index, count in enumerate(protocol.systems.values())
-    ]
-    names = np.repeat(list(protocol.systems), list(protocol.systems.values()))
-    return SystemSet(properties, np.concatenate(drawn), split=names)
+    return populations.concatenate(
+        [
+            protocol.population(split).draw(properties, generator(protocol.seed, SYSTEMS, index))
+            for index, split in enumerate(protocol.systems)
+        ]
+    )
+
+
+def systems(protocol: BankProtocol, drawn: Drawn | None = None) -> SystemSet:
+    """Every system of the bank, of `draw`. ValueError if two coincide."""
+    drawn = draw(protocol) if drawn is None else drawn
+    split = np.repeat(list(protocol.counts), list(protocol.counts.values()))
+    levels = drawn.levels if (drawn.levels >= 0).any() else None
+    return SystemSet(world(protocol).properties, drawn.values, split=split, levels=levels)
 
 
 def columns(protocol: BankProtocol) -> tuple[Column, ...]:
     """The arrays the bank holds."""
     kind = world(protocol)
     n, t = protocol.episodes, protocol.steps
-    return (
+    found = [
         Column("states", "states.f32", "<f4", (n, t, len(kind.state_names)), "observation"),
         Column("actions", "actions.f32", "<f4", (n, t - 1, kind.action_size), "transition"),
         Column("rewards", "rewards.f32", "<f4", (n, t - 1), "transition"),
-    )
+    ]
+    for name, given in kind.signals.items():
+        dtype = np.dtype(np.float32 if np.dtype(given).kind == "f" else given).newbyteorder("<")
+        suffix = f"{dtype.kind}{8 * dtype.itemsize}"
+        found.append(Column(name, f"{name}.{suffix}", dtype.str, (n, t - 1), "transition"))
+    if protocol.frames is not None:
+        shape = (n, t, *rendering.image_size(protocol.frames))
+        found.append(Column("frames", "frames.u8", "|u1", shape, "observation"))
+    return tuple(found)
+
+
+OUTCOMES = ("", "ended")
+"""How an episode can end whatever the world: not before its planned length, or without a reason given."""
 
 
 def simulate(protocol: BankProtocol, values: NDArray[np.float64], chunk: Chunk) -> dict[str, NDArray[Any]]:
-    """The columns of one chunk: name → array (episodes, entries, *item).
+    """The columns of one chunk but its frames, and its `outcome`: name → array (episodes, entries, *item).
 
-    `values` (systems, F) are the property values of the chunk's systems.
+    `values` (systems, F) are the property values of the chunk's systems. An outcome is the length of an episode, the
+    number of its states before the world ended it, and how it ended, as an index into (*OUTCOMES, *world.endings).
+    Beyond that length an episode runs on as planned; beyond its planned length it is 0.
     """
     kind = world(protocol)
-    values = np.repeat(values, protocol.rollouts, axis=0)
-    uniforms = generator(protocol.seed, STARTS, chunk.number).random((len(values), kind.start_draws))
-    start = kind.initial(uniforms, values, None).astype(np.float32)
-    actions = protocol.behaviour.actions(
-        generator(protocol.seed, ACTIONS, chunk.number), len(values), protocol.steps - 1
-    )
-    done = rollout(kind, values, start, actions)
-    if done.ended.any():
-        raise ValueError(f"protocol {protocol.name!r}: an episode ended early, which this bank cannot hold")
-    return {"states": done.states, "actions": actions, "rewards": done.rewards}
+    n, each = len(values), protocol.episodes_per_system(chunk.split)
+    out = {c.name: np.zeros((n, each, *c.shape[1:]), c.dtype) for c in columns(protocol) if c.name != "frames"}
+    out["outcome"] = np.zeros((n, each, 2), np.int32)
+    first = 0
+    for part, starts, actions in _streams(protocol, chunk):
+        rows = np.repeat(values, part.episodes, axis=0)
+        query = part.kind if part.kind in kind.queries else None
+        start = kind.initial(starts.random((len(rows), kind.start_draws)), rows, query)
+        start = start.astype(np.float32).astype(np.float64, order="F")
+        steps = part.length - 1
+        policy = protocol.behaviour.policy(actions, kind, rows, start, steps, part.kind)
+        done = rollout(kind, rows, start, policy, steps=steps)
+        length = np.where(done.ended.any(axis=1), done.ended.argmax(axis=1) + 1, part.length)
+        broken = ~np.isfinite(done.states).all(axis=2) & (np.arange(part.length) < length[:, None])
+        if broken.any():
+            row, t = np.argwhere(broken)[0]
+            raise ValueError(
+                f"protocol {protocol.name!r}: the state of an episode of system {chunk.first + row // part.episodes} "
+                f"is not finite at step {t}"
+            )
+        place = slice(first, first + part.episodes)
+        shape = (n, part.episodes)
+        out["states"][:, place, : part.length] = done.states.reshape(*shape, part.length, -1)
+        out["actions"][:, place, :steps] = done.actions.reshape(*shape, steps, -1)
+        for name, recorded in {"rewards": done.rewards, **done.signals}.items():
+            out[name][:, place, :steps] = recorded.reshape(*shape, steps)
+        out["outcome"][:, place, 0] = length.reshape(shape)
+        out["outcome"][:, place, 1] = _endings(kind, done.ended[:, -1], done.reasons).reshape(shape)
+        first += part.episodes
+    return {name: array.reshape(n * each, *array.shape[2:]) for name, array in out.items()}
+
+
+def _streams(protocol: BankProtocol, chunk: Chunk) -> Iterator[tuple[Part, np.random.Generator, np.random.Generator]]:
+    """Episodes that are simulated together, with the generators of their starts and their actions."""
+    parts = protocol.parts(chunk.split)
+    if not protocol.nested:
+        generators = [generator(protocol.seed, stream, chunk.number) for stream in (STARTS, ACTIONS)]
+        for part in parts:
+            yield part, generators[0], generators[1]
+        return
+    kinds: tuple[str | None, ...] = protocol.behaviour.episode_kinds or (None,)
+    for part in parts:
+        for episode in range(part.episodes):
+            numbers = (chunk.number, 1 + kinds.index(part.kind), episode)
+            starts, actions = (generator(protocol.seed, stream, *numbers) for stream in (STARTS, ACTIONS))
+            yield part._replace(episodes=1), starts, actions
+
+
+def _endings(kind: World, ended: NDArray[np.bool_], reasons: NDArray[np.object_]) -> NDArray[np.int32]:
+    """How episodes ended, (N,), as indices into (*OUTCOMES, *kind.endings)."""
+    code = ended.astype(np.int32)
+    known = dict(zip(kind.endings, range(len(OUTCOMES), len(OUTCOMES) + len(kind.endings)), strict=True))
+    for row in np.flatnonzero(ended):
+        if reasons[row] is not None:
+            if reasons[row] not in known:
+                raise ValueError(
+                    f"{kind.name} ended an episode for {reasons[row]!r}, not one of its endings {kind.endings}"
+                )
+            code[row] = known[reasons[row]]
+    return code

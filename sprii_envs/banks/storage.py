@@ -30,7 +30,7 @@ except ImportError:  # Windows has no flock: there, two builders of one bank are
     fcntl = None
 
 FORMAT = "sprii-bank"
-SCHEMA = 1
+SCHEMA = 2
 MANIFEST = "bank.json"
 TABLE = "episodes.npz"
 
@@ -112,7 +112,9 @@ class Manifest:
         if data.get("format") != FORMAT:
             raise BankError(f"{path}: not a bank manifest (format {data.get('format')!r}, expected {FORMAT!r})")
         if data.get("schema") != SCHEMA:
-            raise BankError(f"{path}: bank schema {data.get('schema')!r}, this version reads schema {SCHEMA}")
+            raise BankError(
+                f"{path}: bank schema {data.get('schema')!r}, this version reads schema {SCHEMA}: build the bank again"
+            )
         try:
             manifest = cls(
                 protocol=BankProtocol.from_dict(data["protocol"]),

@@ -98,7 +98,7 @@ def audit(sampler: PairSampler, draws: int) -> Audit:
     recipient = sampler.recipients.marginal(len(table))
     donor = bound.donor_marginal(recipient)
     pairs = _draw(sampler, draws)
-    labels = [name for name in table.columns if name not in ("episode", "rollout", "length", "split")]
+    labels = [name for name in table.columns if name not in ("episode", "rollout", "length", "split", "ending")]
     return Audit(
         relation=str(sampler.relation),
         kernel=repr(sampler.kernel),

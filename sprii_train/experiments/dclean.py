@@ -191,7 +191,7 @@ def cells(preset: Preset, bank: Bank, *, population: str = "test") -> list[DClea
 
 def open_bank(preset: Preset, root: Path) -> Bank:
     """The preset's bank under `root/banks`, built if it is not there, verified if it is."""
-    size = "-".join(str(n) for n in preset.protocol.systems.values())
+    size = "-".join(str(n) for n in preset.protocol.counts.values())
     bank = build(preset.protocol, root / "banks" / f"d-clean-{size}", wait=True)
     bank.verify(checksums=True)
     return bank

@@ -95,18 +95,18 @@ def write_report(
     population = cells[0].population
     suffix = "" if population == "test" else f"-{population}"
     sources = len({row["seed"] for row in rows})
+    systems, rollouts = bank.protocol.counts[population], bank.protocol.episodes_per_system(population)
     budget = (
-        f"{preset.train.steps:,} steps, {sources} source{'s' if sources > 1 else ''}, "
-        f"{preset.protocol.systems[population]} {population} systems"
+        f"{preset.train.steps:,} steps, {sources} source{'s' if sources > 1 else ''}, {systems} {population} systems"
     )
     pictures = {
-        "summary": figures.summary(summary.labels, summary.measured, summary.paper, budget, bank.protocol.rollouts),
+        "summary": figures.summary(summary.labels, summary.measured, summary.paper, budget, rollouts),
         "atlas": figures.atlas(_atlas_panels(cells, bank, root)),
         "curves": figures.curves(_curves(cells, root)),
     }
     images = {name: figures.png(figure) for name, figure in pictures.items()}
     everything = facts | {
-        "Population": f"{bank.protocol.systems[population]} {population} systems × {bank.protocol.rollouts} episodes",
+        "Population": f"{systems} {population} systems × {rollouts} episodes",
         "Bank": f"{bank.protocol.name} v{bank.protocol.version}, fingerprint {bank.fingerprint[:16]}",
         "Learner": ", ".join(f"{k} {v}" for k, v in asdict(preset.learner).items()),
         "Training": ", ".join(f"{k} {v}" for k, v in asdict(preset.train).items() if k != "seed")

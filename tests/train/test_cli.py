@@ -120,6 +120,32 @@ def test_bad_input_is_one_line_and_writes_nothing(arguments, named, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_bank_list_names_what_can_be_built():
+    from typing import get_args
+
+    from sprii_envs.banks import PROTOCOLS
+    from sprii_train.cli import BankName
+
+    assert get_args(BankName) == tuple(PROTOCOLS)
+    lines = sprii("bank", "list").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(PROTOCOLS)
+    assert [line for line in lines if line.startswith("d-clean ") and "11,200" in line and line.endswith("0.02 GB")]
+
+
+def test_bank_build_with_changes(tmp_path):
+    done = sprii("bank", "build", "d-clean", tmp_path / "a", "--frames", 8, "--rollouts", 1, "--seed", 5)
+    assert "frames" in done.stdout
+    assert "1,400 of 64" in done.stdout
+    assert "(seed 5)" in done.stdout
+    done = sprii("bank", "build", "d-clean", tmp_path / "a", "--no-frames", "--rollouts", 1, "--seed", 5)
+    assert done.returncode == 2
+    assert "bank of another protocol (frames: 8, not None)" in done.stderr
+    done = sprii("bank", "build", "d-clean", tmp_path / "a", "--no-frames", "--rollouts", 1, "--overwrite")
+    assert "frames" not in done.stdout
+    assert done.returncode == 0
+    assert sprii("bank", "build", "d-clean", tmp_path / "b", "--no-frames", "--frames", 8).returncode == 2
+
+
 def test_bank_build_info_verify_and_damage(tmp_path):
     bank = tmp_path / "bank"
     assert "1,000 train" in sprii("bank", "build", "d-clean", bank).stdout

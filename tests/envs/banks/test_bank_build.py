@@ -78,7 +78,7 @@ def progress(done, total):
         file.write_text(" ".join(str(child.pid) for child in multiprocessing.active_children()))
     time.sleep(0.15 if done else 0.0)
 
-protocol = D_CLEAN.replace(systems={"train": 40, "test": 20}, rollouts=2, steps=16, systems_per_chunk=2)
+protocol = D_CLEAN.replace(systems={"train": 40, "test": 20}, rollouts=2, steps=16, systems_per_chunk=2, frames=16)
 build(protocol, sys.argv[1], workers=int(sys.argv[2]), progress=progress)
 """
 
@@ -94,7 +94,7 @@ def alive(pid):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_kill_9_then_the_same_command(protocol, tmp_path, workers):
     whole, path = tmp_path / "whole", tmp_path / "bank"
-    protocol = protocol.replace(systems={"train": 40, "test": 20}, rollouts=2, steps=16, systems_per_chunk=2)
+    protocol = protocol.replace(systems={"train": 40, "test": 20}, rollouts=2, steps=16, systems_per_chunk=2, frames=16)
     build(protocol, whole)
     root = str(Path(sprii_envs.__file__).parents[1])
     command = [sys.executable, "-c", KILLED, str(path), str(workers), str(tmp_path / "pids")]

@@ -80,7 +80,7 @@ def test_damaged_manifests(copy):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(schema=2), "bank schema 2, this version reads schema 1"),
+        (lambda m: m.update(schema=1), "bank schema 1, this version reads schema 2: build the bank again"),
         (lambda m: m.pop("columns"), "damaged manifest: KeyError"),
         (lambda m: m.pop("fingerprint"), "damaged manifest: KeyError"),
         (lambda m: m["protocol"].pop("seed"), "missing fields"),

@@ -1,26 +1,12 @@
-"""Behaviour policies: which actions a bank's episodes carry.
+"""Piecewise-constant planar forces: the behaviour of D-Clean."""
 
-A behaviour is a frozen dataclass with one method, `actions(rng, episodes, steps)`: a pure function of the
-generator that returns every action of a batch of episodes at once, normalised to the action space ±1.
-"""
-
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-
-class Behaviour(Protocol):
-    """What a protocol asks of a behaviour policy."""
-
-    kind: ClassVar[str]
-
-    def actions(self, rng: np.random.Generator, episodes: int, steps: int) -> NDArray[np.float32]:
-        """Normalised actions (episodes, steps, A), float32 in [−1, 1]."""
-        ...
+from sprii_envs.world import Array, World
 
 
 @dataclass(frozen=True)
@@ -34,6 +20,7 @@ class ForceSegments:
     """
 
     kind: ClassVar[str] = "force_segments"
+    episode_kinds: ClassVar[tuple[str, ...]] = ()
     shortest: int = 3
     longest: int = 8
     rest: float = 0.3
@@ -46,6 +33,12 @@ class ForceSegments:
             raise ValueError(f"rest is a probability in [0, 1], got {self.rest}")
         if not 0.0 <= self.largest <= 1.0:
             raise ValueError(f"largest is a fraction of the force bound in [0, 1], got {self.largest}")
+
+    def policy(
+        self, rng: np.random.Generator, world: World, values: Array, start: Array, steps: int, episode_kind: str | None
+    ) -> NDArray[np.float32]:
+        """Open loop: the same law in every world, system and state."""
+        return self.actions(rng, len(values), steps)
 
     def actions(self, rng: np.random.Generator, episodes: int, steps: int) -> NDArray[np.float32]:
         """Normalised forces (episodes, steps, 2), float32."""
@@ -61,23 +54,3 @@ class ForceSegments:
         begins[rows, np.minimum(np.cumsum(lengths, axis=1), steps)] = 1
         segment = np.cumsum(begins[:, :steps], axis=1)
         return forces[rows, segment].astype(np.float32)
-
-
-KINDS: dict[str, type[ForceSegments]] = {ForceSegments.kind: ForceSegments}
-
-
-def to_dict(behaviour: Behaviour) -> dict[str, Any]:
-    """`behaviour` as JSON values, with its `kind`."""
-    return {"kind": behaviour.kind, **dataclasses.asdict(behaviour)}  # pyright: ignore[reportArgumentType]
-
-
-def from_dict(data: Mapping[str, Any]) -> Behaviour:
-    """The behaviour that `to_dict` wrote; ValueError for another kind or other parameters."""
-    parameters = dict(data)
-    kind = parameters.pop("kind", None)
-    if kind not in KINDS:
-        raise ValueError(f"unknown behaviour kind {kind!r}; known: {', '.join(sorted(KINDS))}")
-    expected = {field.name for field in dataclasses.fields(KINDS[kind])}
-    if set(parameters) != expected:
-        raise ValueError(f"behaviour {kind!r} needs exactly {sorted(expected)}, got {sorted(parameters)}")
-    return KINDS[kind](**parameters)

@@ -1,0 +1,322 @@
+"""Swimmer: three links in a fluid, driven at two joints; masses and dampings persist (`app:swimmer-profile`)."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import ArrayLike, NDArray
+
+from sprii_envs import rendering
+from sprii_envs.core import SpriiEnv, build
+from sprii_envs.physics import swimmer
+from sprii_envs.properties import PersistentProperties, PersistentProperty
+from sprii_envs.slots import Source
+from sprii_envs.vector import SpriiVectorEnv
+from sprii_envs.world import Array, Extras, World, check_constants
+
+PROPERTIES = PersistentProperties(
+    [
+        PersistentProperty(
+            name=f"mass_{link}",
+            symbol=f"m{link}",
+            unit="1",
+            low=0.75,
+            high=1.25,
+            nominal=1.0,
+            physical_low=0.25,
+            physical_high=4.0,
+            description=f"mass and inertia of link {link}, as a multiple of the nominal ones",
+        )
+        for link in range(3)
+    ]
+    + [
+        PersistentProperty(
+            name=f"damping_{joint}",
+            symbol=f"d{joint}",
+            unit="1",
+            low=0.6,
+            high=1.4,
+            nominal=1.0,
+            physical_high=10.0,
+            description=f"damping of joint {joint}, as a multiple of the nominal one",
+        )
+        for joint in (1, 2)
+    ]
+)
+
+SPEED_LIMIT = 20.0
+"""m/s and rad/s; time steps of 0.01 s follow every legal system from any velocity within it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swimmer(World):
+    """The pure functions of Swimmer; the fields are its physical constants, in SI units."""
+
+    dt: float = 0.04
+    density: float = 900.0
+    joint_damping: float = 0.18
+    joint_limit: float = 1.75
+    torque_limit: float = 0.8
+    fluid_density: float = 0.35
+    fluid_viscosity: float = 0.08
+    control_cost: float = 1e-4
+    start_noise: float = 0.1
+    view_width: float = 4.0
+    link_grey: int = 144
+    joint_grey: int = 224
+
+    name: ClassVar[str] = "Swimmer"
+    properties: ClassVar[PersistentProperties] = PROPERTIES
+    state_names: ClassVar[tuple[str, ...]] = (
+        *("x", "y", "angle", "joint_1", "joint_2"),
+        *("x_velocity", "y_velocity", "angle_velocity", "joint_1_velocity", "joint_2_velocity"),
+    )
+    action_size: ClassVar[int] = 2
+    start_draws: ClassVar[int] = 8
+    packages: ClassVar[tuple[str, ...]] = ("mujoco",)
+    max_episode_steps: ClassVar[int] = 1000
+
+    def __post_init__(self) -> None:
+        """Refuse constants that are not physical."""
+        check_constants(self, ("dt", "density", "torque_limit", "view_width"), above=0.0)
+        check_constants(self, ("joint_damping", "fluid_density", "fluid_viscosity", "control_cost"), least=0.0)
+        check_constants(self, ("joint_limit",), above=0.0, most=3.0)
+        check_constants(self, ("start_noise",), least=0.0, most=self.joint_limit)
+        check_constants(self, ("link_grey", "joint_grey"), least=1.0, most=255.0)
+        if self.substeps < 1 or abs(self.dt - self.substeps * swimmer.TIMESTEP) > 1e-9:
+            raise ValueError(f"dt = {self.dt!r}: it must be a whole multiple of {swimmer.TIMESTEP}, MuJoCo's time step")
+
+    @property
+    def substeps(self) -> int:
+        """MuJoCo's time steps in a control step."""
+        return round(self.dt / swimmer.TIMESTEP)
+
+    def prepare(self, values: Array) -> swimmer.Models:
+        """The MuJoCo models of systems (N, 5); DependencyNotInstalled without MuJoCo."""
+        return swimmer.Models(
+            swimmer.Constants(
+                self.density,
+                self.joint_damping,
+                self.joint_limit,
+                self.torque_limit,
+                self.fluid_density,
+                self.fluid_viscosity,
+            ),
+            values,
+        )
+
+    def update(self, prepared: swimmer.Models, rows: NDArray[np.intp], values: Array) -> swimmer.Models:
+        """Edit the models of some slots in place, a twentieth of the work of making them."""
+        prepared.update(rows, values)
+        return prepared
+
+    def initial(self, u: Array, values: Array, query: str | None) -> Array:
+        """The root at the origin; its angle, the joints and all velocities uniform in ±`start_noise`."""
+        state = np.zeros((len(u), 10), np.float64, order="F")
+        state[:, 2:] = self.start_noise * (2.0 * u - 1.0)
+        return state
+
+    def check_state(self, state: ArrayLike, n: int) -> Array:
+        """As in `World`, with the joints within ±π and the velocities within ±`SPEED_LIMIT`."""
+        full = super().check_state(state, n)
+        limits = np.array([math.pi] * 2 + [SPEED_LIMIT] * 5)
+        beyond = np.abs(full[:, 3:]) > limits
+        if beyond.any():
+            row, column = np.argwhere(beyond)[0]
+            where = f" of slot {row}" if n > 1 else ""
+            raise ValueError(
+                f"state component {self.state_names[3 + column]!r}{where} = {float(full[row, 3 + column])!r}: "
+                f"it must be in [{-limits[column]:g}, {limits[column]:g}]"
+            )
+        return full
+
+    def force(self, action: NDArray[np.float32]) -> Array:
+        """The torques of the two joints: each component clipped to ±1, times `torque_limit` N·m."""
+        torque = action.astype(np.float64, order="F")
+        np.maximum(torque, -1.0, out=torque)
+        np.minimum(torque, 1.0, out=torque)
+        torque *= self.torque_limit
+        return torque
+
+    def step(self, state: Array, force: Array, prepared: swimmer.Models) -> tuple[Array, Extras]:
+        """One control step of MuJoCo."""
+        return prepared.step(state, force, self.substeps), {}
+
+    def trajectory(self, state: Array, forces: Sequence[Array], prepared: swimmer.Models) -> Array:
+        """All steps of all systems by MuJoCo's threads."""
+        return prepared.trajectory(state, np.stack(forces, axis=1), self.substeps) if forces else state[:, None]
+
+    def reward(self, state: Array, force: Array, after: Array) -> Array:
+        """The root's mean velocity along x in the step − `control_cost`·|a|², a the clipped normalised action."""
+        action = force / self.torque_limit
+        effort = action[:, 0] * action[:, 0] + action[:, 1] * action[:, 1]
+        return (after[:, 0] - state[:, 0]) / self.dt - self.control_cost * effort
+
+    def observe(self, state: Array) -> NDArray[np.float32]:
+        """All but the root's position, (N, 8) float32."""
+        return state[:, 2:].astype(np.float32, order="C")
+
+    @property
+    def observation_bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The largest float32: angles are not wrapped."""
+        high = np.full(8, np.finfo(np.float32).max, np.float32)
+        return -high, high
+
+    def patches(self, state: Array, size: rendering.Size) -> list[rendering.Patch]:
+        """The three links and brighter discs at the joints, seen from above the root; no property shows."""
+        links, joints = self._shapes(state, size, self.link_grey, self.joint_grey)
+        return [patch for link in links for patch in link] + joints
+
+    def picture(self, state: Array, values: Array, size: rendering.Size) -> rendering.Frame:
+        """For people: coloured links over a grid of half metres that moves past as the swimmer does."""
+        n, half = len(state), 0.5 * self.view_width
+        spacing, thin = 0.5, 0.006 * size[1] / self.view_width
+        grid: list[rendering.Patch] = []
+        reach = half * max(1.0, size[0] / size[1])
+        for k in range(-math.ceil(reach / spacing), math.ceil(reach / spacing) + 1):
+            for axis in (0, 1):
+                ends = np.empty((2, n, 2), np.float64)
+                # The line at a multiple of the spacing, in coordinates of the camera above the root.
+                ends[:, :, axis] = spacing * (k + np.round(state[:, axis] / spacing)) - state[:, axis]
+                ends[0, :, 1 - axis], ends[1, :, 1 - axis] = -2.0 * reach, 2.0 * reach
+                start, end = (rendering.to_pixels(each, self.view_width, size) for each in ends)
+                grid += rendering.segment(start, end, thin, 255, size)
+        links, joints = self._shapes(state, size, 255, 255)
+        colours = ((250, 200, 90), (240, 150, 80), (215, 105, 90))
+        layers = [(grid, (44, 50, 66)), *zip(links, colours, strict=True), (joints, (255, 236, 200))]
+        return rendering.compose(layers, n, size)
+
+    def _shapes(
+        self, state: Array, size: rendering.Size, link_grey: int, joint_grey: int
+    ) -> tuple[list[list[rendering.Patch]], list[rendering.Patch]]:
+        """Patches of each link, and of the two joints, with the root at the centre."""
+        points = [rendering.to_pixels(point, self.view_width, size) for point in swimmer.points(state)]
+        radius = swimmer.RADIUS * size[1] / self.view_width
+        links = [rendering.segment(front, back, radius, link_grey, size) for front, back in itertools.pairwise(points)]
+        return links, [rendering.disc(joint, 0.8 * radius, joint_grey, size) for joint in points[1:-1]]
+
+
+class SwimmerEnv(SpriiEnv):
+    """Three links joined by two driven hinges, in a fluid; masses and dampings persist (`app:swimmer-profile`).
+
+    Needs MuJoCo: `pip install "sprii[mujoco]"`.
+
+    ## Persistent properties
+
+    | name                         | symbol     | unit | range        | scale  | nominal | legal            |
+    |------------------------------|------------|------|--------------|--------|---------|------------------|
+    | `mass_0`, `mass_1`, `mass_2` | m0, m1, m2 | 1    | [0.75, 1.25] | linear | 1       | finite, 0.25 … 4 |
+    | `damping_1`, `damping_2`     | d1, d2     | 1    | [0.6, 1.4]   | linear | 1       | finite, 0 … 10   |
+
+    Multiples of nominal: the links weigh 16.41, 14.60 and 12.79 kg, and a mass scales its link's inertia with it; the
+    joints have a damping of 0.18 N·m·s/rad each.
+
+    ## Action: `Box(-1, 1, (2,), float32)`
+
+    | index | meaning                                   | physical range |
+    |-------|-------------------------------------------|----------------|
+    | 0     | torque at joint 1, between links 0 and 1  | −0.8 … 0.8 N·m |
+    | 1     | torque at joint 2, between links 1 and 2  | −0.8 … 0.8 N·m |
+
+    Components are clipped; NaN is refused.
+
+    ## Observation
+
+    `obs_type="state"` (default), float32 (8,):
+
+    | index | meaning                                     | unit  | at reset        |
+    |-------|---------------------------------------------|-------|-----------------|
+    | 0     | angle of the root (the middle of link 0)    | rad   | uniform in ±0.1 |
+    | 1, 2  | angles of the joints, each limited to ±1.75 | rad   | uniform in ±0.1 |
+    | 3, 4  | velocity of the root along x, y             | m/s   | uniform in ±0.1 |
+    | 5     | angular velocity of the root                | rad/s | uniform in ±0.1 |
+    | 6, 7  | velocities of the joints                    | rad/s | uniform in ±0.1 |
+
+    The root's position is not observed; its angle is not wrapped. `obs_type="pixels"`, uint8 (H, W, 2): the present
+    grayscale frame and the previous one (equal at reset); a view 4 m wide from above the root, always at its centre.
+
+    ## Dynamics
+
+    MuJoCo, `sprii_envs/assets/swimmer.xml`: capsules of lengths 0.8, 0.7 and 0.6 m and radius 0.08 m, density 900,
+    fluid density 0.35 and viscosity 0.08, no gravity, no contacts, RK4 at 0.01 s, four steps a control step of 0.04 s.
+    The state is (qpos, qvel), 10 numbers, and complete. In so thin a fluid the links hardly swim: see the full page.
+
+    ## Reward
+
+    The root's mean velocity along x during the step − 1e-4·|a|², a the clipped action in [−1, 1], as in Gymnasium's
+    Swimmer-v5.
+
+    ## Episode
+
+    Never terminates; truncated after 1,000 transitions.
+
+    ## Arguments
+
+    `obs_type`, `render_mode` ("rgb_array", "human"), `system` (pins one: `{"mass_0": 1.0, …}`, a `System`, an id of
+    `systems`), `systems` (a `SystemSet` or `SystemDistribution` to draw from), `image_size` (int or (height, width)),
+    and the physical constants, which are the fields of `Swimmer`.
+
+    ## Reset options
+
+    `system` (values by name, a `System`, an id, "same"), `state` (10,): root x, y and angle, joints within ±π, and
+    their velocities within ±20; there is one kind of start, so no `query`. `info` at reset: `system_id`, `persistent`
+    (5,) float64, `extrapolated`.
+
+    Version history: v0, first release. The full page is `docs/envs/swimmer.md`.
+    """
+
+    def __init__(
+        self,
+        *,
+        obs_type: str = "state",
+        render_mode: str | None = None,
+        system: Any = None,
+        systems: Source | str | None = None,
+        image_size: int | Sequence[int] = 64,
+        **constants: float,
+    ) -> None:
+        """See the class docstring for the arguments; `constants` are the fields of `Swimmer`."""
+        swimmer.mujoco()
+        super().__init__(
+            build(Swimmer, constants),
+            obs_type=obs_type,
+            render_mode=render_mode,
+            system=system,
+            systems=systems,
+            image_size=image_size,
+        )
+
+
+class SwimmerVectorEnv(SpriiVectorEnv):
+    """N swimmers stepped by every core and rendered by one array program; see `SwimmerEnv` for the manual."""
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        max_episode_steps: int | None = Swimmer.max_episode_steps,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        obs_type: str = "state",
+        render_mode: str | None = None,
+        system: Any = None,
+        systems: Source | str | None = None,
+        image_size: int | Sequence[int] = 64,
+        **constants: float,
+    ) -> None:
+        """See `SwimmerEnv` for the arguments and `SpriiVectorEnv` for resets."""
+        swimmer.mujoco()
+        super().__init__(
+            build(Swimmer, constants),
+            num_envs,
+            max_episode_steps=max_episode_steps,
+            autoreset_mode=autoreset_mode,
+            obs_type=obs_type,
+            render_mode=render_mode,
+            system=system,
+            systems=systems,
+            image_size=image_size,
+        )
