@@ -85,11 +85,16 @@ def draw(protocol: BankProtocol) -> Drawn:
 
 
 def systems(protocol: BankProtocol, drawn: Drawn | None = None) -> SystemSet:
-    """Every system of the bank, of `draw`. ValueError if two coincide."""
+    """Every system of the bank, of `draw`. ValueError if two coincide, in one split or in two."""
     drawn = draw(protocol) if drawn is None else drawn
+    properties = world(protocol).properties
+    distinct, counts = np.unique(drawn.values, axis=0, return_counts=True)
+    if len(distinct) < len(drawn.values):
+        twice = properties.mapping(distinct[counts.argmax()])
+        raise ValueError(f"protocol {protocol.name!r}: the system {twice} occurs {counts.max()} times in its splits")
     split = np.repeat(list(protocol.counts), list(protocol.counts.values()))
     levels = drawn.levels if (drawn.levels >= 0).any() else None
-    return SystemSet(world(protocol).properties, drawn.values, split=split, levels=levels)
+    return SystemSet(properties, drawn.values, split=split, levels=levels)
 
 
 def columns(protocol: BankProtocol) -> tuple[Column, ...]:

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from sprii_envs.banks import D_CLEAN, ForceSegments, behaviours
+from sprii_envs.envs.d_clean import DClean
 
 ALPHA = 1e-4
 EPISODES, STEPS = 4000, 63
@@ -72,6 +73,12 @@ def test_pure_function_of_the_generator():
     a, b = (ForceSegments().actions(np.random.default_rng(3), 5, 10) for _ in range(2))
     assert np.array_equal(a, b)
     assert not np.array_equal(a, ForceSegments().actions(np.random.default_rng(4), 5, 10))
+
+
+def test_the_policy_is_open_loop():
+    values, start = np.ones((5, 1)), np.zeros((5, 4))
+    given = ForceSegments().policy(np.random.default_rng(3), DClean(), values, start, 10, None)
+    assert np.array_equal(given, ForceSegments().actions(np.random.default_rng(3), 5, 10))
 
 
 def test_one_step_episode():

@@ -219,6 +219,14 @@ def test_poke_rollout_budgets_nest(tmp_path):
     assert np.array_equal(r2["contact_force"], r8["contact_force"][first])
 
 
+def test_splits_that_share_a_system_are_refused(tmp_path):
+    levels = Combinations({"drag": (0.5, 1.0)})
+    shared = D_CLEAN.replace(systems={"train": levels, "test": Combinations({"drag": (1.0, 2.0)})})
+    with pytest.raises(ValueError, match=r"the system \{'drag': 1.0\} occurs 2 times in its splits"):
+        build(shared, tmp_path / "bank")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_missing_package_is_one_clear_error(tmp_path, monkeypatch):
     monkeypatch.setattr("sprii_envs.envs.swimmer.Swimmer.packages", ("no-such-simulator",))
     with pytest.raises(ValueError, match="the bank 'swimmer' needs no-such-simulator: pip install no-such-simulator"):
