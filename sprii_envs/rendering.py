@@ -135,7 +135,9 @@ def _capsules(
     direction = np.where(point, ((1.0,), (0.0,)), half / np.maximum(length, 1e-9))  # a point may have any
     left = _clamp(np.ceil(middle[0] - extent[0] - (reach + 0.5)), 0.0, long_pixels - columns)
     # Distances from the middle, along columns (columns, n); then to every pixel, (lines, columns, n).
-    u = _steps(columns)[:, None] + (left + (0.5 - middle[0]))
+    # A pixel's distance is rounded once, so that it does not depend on where the window of its batch begins.
+    u = _steps(columns)[:, None] + (left + 0.5)
+    u -= middle[0]
     top = np.ceil(_clamp(u, -extent[0], extent[0]) * (direction[1] / direction[0]) + (middle[1] - (wide + 0.5)))
     top = _clamp(top, 0.0, short_pixels - lines)
     v = _steps(lines)[:, None, None] + (top + (0.5 - middle[1])).astype(np.float32)
