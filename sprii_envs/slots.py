@@ -103,7 +103,11 @@ class Slots:
         """Index into `world.queries` of each slot's kind of start, −1 for the default."""
         self.state = self.previous = self.start = np.zeros((n, len(world.state_names)), np.float64, order="F")
         self.prepared: Any = None
-        self._painted: tuple[Array, list[rendering.Patch]] | None = None
+        # Patches of the present and the previous states, once they have been drawn; and the slots reset since the last
+        # step, whose previous frame is the present one.
+        self._present: list[rendering.Patch] | None = None
+        self._before: list[rendering.Patch] | None = None
+        self._fresh: NDArray[np.intp] | None = None
 
     def reseed(self, rows: Rows, keys: NDArray[np.uint64]) -> None:
         """Give slots new random streams, at their first episode."""
@@ -127,9 +131,12 @@ class Slots:
         if rows is ALL:
             self.state = self.previous = np.asfortranarray(state)
             self.start = self.state.copy(order="K")
+            self._present = self._before = self._fresh = None
         else:
             self.state[rows] = self.previous[rows] = self.start[rows] = state
-            self._painted = None
+            fresh = np.arange(self.n)[rows]
+            self._present = None
+            self._fresh = fresh if self._fresh is None else np.union1d(self._fresh, fresh)
         self.episode[rows] += np.uint64(1)
 
     def step(self, action: NDArray[np.float32]) -> tuple[Array, Ending]:
@@ -140,22 +147,23 @@ class Slots:
         reward = world.reward(self.state, force, after)
         ending = world.end(after, extras)
         self.previous, self.state = self.state, after
+        self._before, self._present, self._fresh = self._present, None, None
         return reward, ending
 
     def observe(self) -> NDArray[Any]:
         """Observations of every slot, a new array: (N, O) float32 or (N, H, W, 2) uint8."""
         if self.obs_type == "state":
             return self.world.observe(self.state)
-        painted = self._painted
-        present = self.world.patches(self.state, self.size)
+        if self._present is None:
+            self._present = self.world.patches(self.state, self.size)
         if self.previous is self.state:
-            before = present
-        elif painted is not None and painted[0] is self.previous:
-            before = painted[1]
-        else:
-            before = self.world.patches(self.previous, self.size)
-        self._painted = (self.state, present)
-        return rendering.draw_pair(present, before, self.n, self.size)
+            self._before = self._present
+        elif self._before is None:
+            self._before = self.world.patches(self.previous, self.size)
+        frames = rendering.draw_pair(self._present, self._before, self.n, self.size)
+        if self._fresh is not None:
+            frames[self._fresh, :, :, 1] = frames[self._fresh, :, :, 0]
+        return frames
 
     def system(self, slot: int) -> System:
         """The system running in a slot."""
@@ -218,7 +226,7 @@ class Slots:
         for name in self._SAVED:
             setattr(self, name, checked[name])
         self._prepare(ALL)
-        self._painted = None
+        self._present = self._before = self._fresh = None
 
     def _reset_systems(self, rows: Rows, choice: Choice | Literal["same"] | None) -> None:
         if choice == "same":
