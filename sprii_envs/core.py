@@ -203,7 +203,7 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
     uses the one the constructor was given. The same seed gives the same initial state whatever the system.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array", "human"], "render_fps": 20}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array", "human"]}  # noqa: RUF012
 
     def __init__(
         self,
@@ -220,6 +220,7 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
             world, 1, obs_type, render_mode, self.metadata["render_modes"], system, systems, image_size
         )
         self.action_space = gym.spaces.Box(-1.0, 1.0, (world.action_size,), np.float32)
+        self.metadata = {**self.metadata, "render_fps": max(1, round(1.0 / world.dt))}
         self.render_mode = render_mode
         self._keyed: np.random.Generator | None = None
         self._window: rendering.Window | None = None

@@ -128,8 +128,8 @@ def _capsules(
     reach = radius + 0.5
     # The slope is at most 1, so across the longer axis a capsule reaches at most √2 times as far.
     wide = reach * 2.0**0.5
-    columns = min(int(min(2.0 * float(np.maximum.reduce(extent[0])), long_pixels) + 2.0 * reach) + 2, long_pixels)
-    lines = min(int(2.0 * wide) + 2, short_pixels)
+    columns = min(int(min(2.0 * float(np.maximum.reduce(extent[0])), long_pixels) + 2.0 * reach) + 1, long_pixels)
+    lines = min(int(2.0 * wide) + 1, short_pixels)
     length = np.sqrt(half[0] * half[0] + half[1] * half[1])
     point = length < 1e-9
     direction = np.where(point, ((1.0,), (0.0,)), half / np.maximum(length, 1e-9))  # a point may have any

@@ -19,7 +19,7 @@ from sprii_envs.properties import (
     content_ids,
     unknown_name,
 )
-from sprii_envs.randomness import STATE, SYSTEM, uniforms
+from sprii_envs.randomness import STATE, SYSTEM, streams
 from sprii_envs.world import Array, Ending, World
 
 Rows = slice | NDArray[np.intp]
@@ -125,9 +125,11 @@ class Slots:
         Without a choice (n_rows systems, or "same") pinned slots keep their system and the others draw one;
         without a state (n_rows, S) each slot draws one from its own stream.
         """
-        self._reset_systems(rows, choice)
+        wanted = (len(self.world.properties), SYSTEM), (self.world.start_draws, STATE)
+        for_system, for_state = streams(self.key[rows], self.episode[rows], wanted)
+        self._reset_systems(rows, choice, for_system)
         if state is None:
-            state = self._start_states(rows)
+            state = self._start_states(rows, for_state)
         if rows is ALL:
             self.state = self.previous = np.asfortranarray(state)
             self.start = self.state.copy(order="K")
@@ -228,7 +230,7 @@ class Slots:
         self._prepare(ALL)
         self._present = self._before = self._fresh = None
 
-    def _reset_systems(self, rows: Rows, choice: Choice | Literal["same"] | None) -> None:
+    def _reset_systems(self, rows: Rows, choice: Choice | Literal["same"] | None, u: Array) -> None:
         if choice == "same":
             self.pinned[rows] = True
             return
@@ -237,16 +239,14 @@ class Slots:
             self._put(rows, choice.values, choice.ids, choice.origin, -1)
             return
         if self.pinned.any():
-            indices = np.arange(self.n)[rows]
-            rows = indices[~self.pinned[indices]]
+            free = ~self.pinned[rows]
+            rows, u = np.arange(self.n)[rows][free], u[free]
             if len(rows) == 0:
                 return
-        count = self.n if rows is ALL else len(np.arange(self.n)[rows])
         if self.fixed is not None:
-            one = self.fixed.take(np.zeros(count, np.intp))
+            one = self.fixed.take(np.zeros(len(u), np.intp))
             self._put(rows, one.values, one.ids, one.origin, -1)
             return
-        u = uniforms(self.key[rows], self.episode[rows], len(self.world.properties), SYSTEM)
         if isinstance(self.source, SystemSet):
             index = np.minimum((u[:, 0] * len(self.source)).astype(np.int64), len(self.source) - 1)
             self._put(rows, self.source.values[index], self.source.ids[index].astype(object), None, index)
@@ -266,9 +266,8 @@ class Slots:
         else:
             self.prepared = self.world.update(self.prepared, np.arange(self.n)[rows], self.values[rows])
 
-    def _start_states(self, rows: Rows) -> Array:
+    def _start_states(self, rows: Rows, u: Array) -> Array:
         world = self.world
-        u = uniforms(self.key[rows], self.episode[rows], world.start_draws, STATE)
         kinds = self.query[rows]
         if not world.queries or (kinds == kinds[0]).all():
             return world.initial(u, self.values[rows], self._query_name(kinds[0]))

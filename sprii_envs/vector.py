@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.core import Common, SpriiEnv
+from sprii_envs.core import Common
 from sprii_envs.properties import System, SystemSet
 from sprii_envs.slots import ALL, Choice, Rows, Source, query_code
 from sprii_envs.snapshots import load_generator, save_generator
@@ -51,7 +51,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {
             "render_modes": ["rgb_array"],
-            "render_fps": SpriiEnv.metadata["render_fps"],
+            "render_fps": max(1, round(1.0 / world.dt)),
             "autoreset_mode": self.autoreset_mode,
         }
         self.num_envs = int(num_envs)

@@ -67,9 +67,12 @@ def test_both_checkers_are_silent(id, obs_type, render_mode, monkeypatch):
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", module="pygame")
         env = gym.make(id, obs_type=obs_type, render_mode=render_mode)
-        monkeypatch.setitem(type(env.unwrapped).metadata, "render_fps", 1000)
+        other = gym.make(id, obs_type=obs_type, render_mode=render_mode)
+        for each in (env, other):
+            assert each.unwrapped.metadata["render_fps"] == round(1.0 / each.unwrapped.world.dt)
+            each.unwrapped.metadata["render_fps"] = 1000
         check_env(env.unwrapped)
-        sb3_check_env(gym.make(id, obs_type=obs_type, render_mode=render_mode), skip_render_check=False)
+        sb3_check_env(other, skip_render_check=False)
         env.close()
         env.close()
 
