@@ -86,22 +86,18 @@ def segment(start: NDArray[np.float64], end: NDArray[np.float64], radius: float,
     """Antialiased capsules: all points within `radius` of the segment from `start` to `end` (N, 2), in pixels.
 
     Coverage falls linearly over one pixel, as in `disc`. A capsule is rasterised along its longer axis, only as
-    wide as it is thick, so the flat and the steep ones are a patch each.
+    wide as it is thick; unless the image is square, the flat and the steep ones are a patch each.
     """
     start, end = _clamp(start.T, -_FAR, _FAR), _clamp(end.T, -_FAR, _FAR)
     half = 0.5 * (end - start)
     middle = start + half
     extent = np.abs(half)
     steep = extent[1] > extent[0]
-    patches = []
-    for along in (0, 1):
-        frame = (steep if along else ~steep).nonzero()[0]
-        if len(frame):
-            longer_first = slice(None, None, 1 - 2 * along)
-            some = slice(None) if len(frame) == len(steep) else frame
-            parts = half[longer_first, some], middle[longer_first, some], extent[longer_first, some]
-            patches.append(_capsules(*parts, frame, along, radius, grey, size))
-    return patches
+    frame = _steps_of(len(steep), 1)
+    if size[0] == size[1]:
+        return [_capsules(half, middle, steep, frame, radius, grey, size)]
+    groups = [kind.nonzero()[0] for kind in (~steep, steep)]
+    return [_capsules(half[:, g], middle[:, g], steep[g], g, radius, grey, size) for g in groups if len(g)]
 
 
 _FAR = 1e5
@@ -111,34 +107,34 @@ _FAR = 1e5
 def _capsules(
     half: NDArray[np.float64],
     middle: NDArray[np.float64],
-    extent: NDArray[np.float64],
+    steep: NDArray[np.bool_],
     frame: NDArray[np.intp],
-    along: int,
     radius: float,
     grey: int,
     size: Size,
 ) -> Patch:
-    """Capsules from middle − half to middle + half, (2, n): the longer axis first; `along` is which one it is.
+    """Capsules from middle − half to middle + half, both (2, n), in frames (n,).
 
-    `extent` is |half|.
+    `steep` (n,) says which have the vertical as the longer axis; all or none of them unless the image is square.
     """
     height, width = size
-    long_pixels, short_pixels = (width, height) if along == 0 else (height, width)
-    long_stride, short_stride = (1, width) if along == 0 else (width, 1)
+    long_pixels, short_pixels = (height, width) if steep[0] else (width, height)
+    half, middle = np.where(steep, half[::-1], half), np.where(steep, middle[::-1], middle)
+    extent = np.abs(half[0])
     reach = radius + 0.5
     # The slope is at most 1, so across the longer axis a capsule reaches at most √2 times as far.
     wide = reach * 2.0**0.5
-    columns = min(int(min(2.0 * float(np.maximum.reduce(extent[0])), long_pixels) + 2.0 * reach) + 1, long_pixels)
+    columns = min(int(min(2.0 * float(np.maximum.reduce(extent)), long_pixels) + 2.0 * reach) + 1, long_pixels)
     lines = min(int(2.0 * wide) + 1, short_pixels)
     length = np.sqrt(half[0] * half[0] + half[1] * half[1])
     point = length < 1e-9
     direction = np.where(point, ((1.0,), (0.0,)), half / np.maximum(length, 1e-9))  # a point may have any
-    left = _clamp(np.ceil(middle[0] - extent[0] - (reach + 0.5)), 0.0, long_pixels - columns)
+    left = _clamp(np.ceil(middle[0] - extent - (reach + 0.5)), 0.0, long_pixels - columns)
     # Distances from the middle, along columns (columns, n); then to every pixel, (lines, columns, n).
     # A pixel's distance is rounded once, so that it does not depend on where the window of its batch begins.
     u = _steps(columns)[:, None] + (left + 0.5)
     u -= middle[0]
-    top = np.ceil(_clamp(u, -extent[0], extent[0]) * (direction[1] / direction[0]) + (middle[1] - (wide + 0.5)))
+    top = np.ceil(_clamp(u, -extent, extent) * (direction[1] / direction[0]) + (middle[1] - (wide + 0.5)))
     top = _clamp(top, 0.0, short_pixels - lines)
     v = _steps(lines)[:, None, None] + (top + (0.5 - middle[1])).astype(np.float32)
     u = u.astype(np.float32)
@@ -153,12 +149,13 @@ def _capsules(
     v -= u * eb
     v *= v
     v += beyond
+    along, across = np.where(steep, ((width,), (1,)), ((1,), (width,)))[:, :, None]
     corner = top.T.astype(np.intp, order="C")
-    corner *= short_stride
-    corner += (left.astype(np.intp) * long_stride + frame * (height * width))[:, None]
-    corner += _steps_of(columns, long_stride)
-    pixel = (corner[:, None] + _steps_of(lines, short_stride)[:, None]).reshape(len(frame), -1)
-    return Patch(pixel, _frames_first(_grey(v, radius, np.float32(grey))))
+    corner *= across
+    corner += (left.astype(np.intp) * along[:, 0] + frame * (height * width))[:, None]
+    corner += _steps_of(columns, 1) * along
+    pixel = corner[:, None] + _steps_of(lines, 1)[:, None] * across[:, None]
+    return Patch(pixel.reshape(len(frame), -1), _frames_first(_grey(v, radius, np.float32(grey))))
 
 
 def _frames_first(value: Frame) -> Frame:
