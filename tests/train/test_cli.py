@@ -8,7 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import gymnasium
 import pytest
+
+import sprii_envs  # noqa: F401  (registers the environments)
 
 SPRII = [sys.executable, "-m", "sprii_train"]
 
@@ -156,3 +159,27 @@ def test_bank_build_info_verify_and_damage(tmp_path):
     damaged = sprii("bank", "verify", bank)
     assert damaged.returncode == 2
     assert "states.f32" in damaged.stderr
+
+
+def test_benchmark_envs_prints_ours_beside_the_peers(tmp_path):
+    out = tmp_path / "rates.json"
+    done = sprii("benchmark", "envs", "--seconds", "0.01", "--repeats", "1", "--json", out)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text(encoding="utf-8"))
+    rows = {(row["name"], row["n"]): row for row in found["steps"] + found["frames"]}
+    for id in (id for id in gymnasium.registry if id.startswith("sprii/")):
+        assert any(id[6:-3] in name for name, _ in rows), id
+    for name, n in rows:
+        row = rows[name, n]
+        assert (row["left_out"] is None) == ("rate" in row)
+        assert f"{name:<44} {n:>5}" in done.stdout
+        if row.get("ratio") is not None:
+            peer = next(r for (other, _), r in rows.items() if other == row["peer"])
+            assert row["ratio"] > 0.0
+            assert "rate" in peer
+    assert rows["sprii Pendulum", 1]["ratio"] == pytest.approx(
+        rows["sprii Pendulum", 1]["rate"] / rows["Gymnasium Pendulum-v1", 1]["rate"]
+    )
+    refused = sprii("benchmark", "envs", "--repeats", "0")
+    assert refused.returncode == 2
+    assert "--repeats" in refused.stderr
