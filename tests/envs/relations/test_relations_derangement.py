@@ -10,7 +10,7 @@ from relation_tables import factorial, systems
 from scipy import stats
 
 from sprii_envs.relations import SAME_SYSTEM, Derangement, PairSampler, Relation
-from sprii_envs.relations.kernels import _chain, _log_tries, derangement
+from sprii_envs.relations.kernels.derangement import _chain, _log_tries, derangement
 
 
 def exhaustive(labels):

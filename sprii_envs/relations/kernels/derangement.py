@@ -1,77 +1,14 @@
-"""Which donor is drawn: Q_G(A | B) of `app:relation-sampling`, kept apart from what a pair must share.
-
-A kernel is a small frozen description. `bind` meets it with one table and one relation and returns the object
-that draws; a further kernel is one more class with `columns` and `bind`.
-"""
+"""The Random control: donors dealt so that none meets its own group."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs.relations.index import PairIndex, fold
+from sprii_envs.relations.kernels.base import BoundKernel
 from sprii_envs.relations.relation import Relation
 from sprii_envs.relations.table import EpisodeTable, Rows, factorize
-
-
-class BoundKernel(Protocol):
-    """A kernel that knows its table and relation."""
-
-    @property
-    def legal(self) -> Rows:
-        """Number of donors (N,) that a recipient needs at least one of to take part."""
-        ...
-
-    @property
-    def support(self) -> Relation:
-        """The relation whose legal pairs are all that this kernel can draw (what `audit` reports)."""
-        ...
-
-    def donor_marginal(self, recipient: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Exact probability (N,) of each row as donor, for recipients drawn with probability (N,)."""
-        ...
-
-    def draw(self, rng: np.random.Generator, step: int, recipient: Rows) -> tuple[Rows, NDArray[np.bool_]]:
-        """Donor rows (n,) for recipient rows (n,), and which of the pairs satisfy the relation."""
-        ...
-
-
-class Kernel(Protocol):
-    """How a donor is chosen. Its `repr` must determine the law: it enters the sampler's fingerprint."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns it reads beside the relation's."""
-        ...
-
-    def bind(self, table: EpisodeTable, relation: Relation, index: PairIndex) -> BoundKernel: ...
-
-
-@dataclass(frozen=True)
-class Uniform:
-    """Every legal donor of a recipient is equally likely."""
-
-    columns = ()
-
-    def bind(self, table: EpisodeTable, relation: Relation, index: PairIndex) -> BoundKernel:
-        return _BoundUniform(relation, index)
-
-
-@dataclass(frozen=True)
-class _BoundUniform:
-    support: Relation
-    index: PairIndex
-
-    @property
-    def legal(self) -> Rows:
-        return self.index.legal
-
-    def donor_marginal(self, recipient: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self.index.donor_marginal(recipient)
-
-    def draw(self, rng: np.random.Generator, step: int, recipient: Rows) -> tuple[Rows, NDArray[np.bool_]]:
-        return self.index.draw(rng, recipient), np.ones(len(recipient), bool)
 
 
 @dataclass(frozen=True)

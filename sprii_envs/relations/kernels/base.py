@@ -1,0 +1,43 @@
+"""What a donor kernel is: a small frozen description that, bound to one table and one relation, draws."""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sprii_envs.relations.index import PairIndex
+from sprii_envs.relations.relation import Relation
+from sprii_envs.relations.table import EpisodeTable, Rows
+
+
+class BoundKernel(Protocol):
+    """A kernel that knows its table and relation."""
+
+    @property
+    def legal(self) -> Rows:
+        """Number of donors (N,) that a recipient needs at least one of to take part."""
+        ...
+
+    @property
+    def support(self) -> Relation:
+        """The relation whose legal pairs are all that this kernel can draw (what `audit` reports)."""
+        ...
+
+    def donor_marginal(self, recipient: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Exact probability (N,) of each row as donor, for recipients drawn with probability (N,)."""
+        ...
+
+    def draw(self, rng: np.random.Generator, step: int, recipient: Rows) -> tuple[Rows, NDArray[np.bool_]]:
+        """Donor rows (n,) for recipient rows (n,), and which of the pairs satisfy the relation."""
+        ...
+
+
+class Kernel(Protocol):
+    """How a donor is chosen. Its `repr` must determine the law: it enters the sampler's fingerprint."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns it reads beside the relation's."""
+        ...
+
+    def bind(self, table: EpisodeTable, relation: Relation, index: PairIndex) -> BoundKernel: ...
