@@ -620,6 +620,15 @@ class SystemDistribution:
                 out[:, i] = p.from_uniform(u[:, i])
         return out
 
+    def combinations(self) -> "SystemSet":
+        """Every combination of the levels, the last property fastest; ValueError if a property has a range instead."""
+        levels = dict(self.levels)
+        without = [name for name in self.properties.names if name not in levels]
+        if without:
+            raise ValueError(f"property {without[0]!r} is drawn from a range, of which there are no combinations")
+        grid = np.meshgrid(*(levels[name] for name in self.properties.names), indexing="ij")
+        return SystemSet(self.properties, np.stack([axis.reshape(-1) for axis in grid], axis=1))
+
     def sample(
         self, n: int, rng: np.random.Generator, *, ids: Sequence[str] | None = None, split: str | None = None
     ) -> SystemSet:

@@ -263,7 +263,7 @@ class Window:
         except ImportError as e:
             from gymnasium.error import DependencyNotInstalled
 
-            raise DependencyNotInstalled('render_mode="human" needs pygame: pip install "sprii[human]"') from e
+            raise DependencyNotInstalled('render_mode="human" needs pygame: pip install pygame') from e
         if self._screen is None:
             pygame.display.init()
             self._screen = pygame.display.set_mode((frame.shape[1], frame.shape[0]))

@@ -214,6 +214,15 @@ class Slots:
                 raise ValueError(f"saved {name!r} must have shape {here.shape}, got {array.shape}")
             out[name] = array
         self.world.properties.validate(out["values"])
+        kinds, query = len(self.world.queries), out["query"]
+        if ((query < -1) | (query >= kinds)).any():
+            raise ValueError(f"saved 'query' must be in −1 … {kinds - 1}, got {query.tolist()}")
+        for name, legal in (("ids", str), ("origin", System | None)):
+            for each in out[name]:
+                if not isinstance(each, legal):
+                    raise ValueError(
+                        f"saved {name!r} must hold {legal.__name__ if legal is str else legal}, got {each!r}"
+                    )
         # A row number means nothing in another set; the values and the id still hold.
         drawn, known = out["drawn"], self.source.ids if isinstance(self.source, SystemSet) else ()
         for slot in np.flatnonzero(drawn >= 0):

@@ -32,6 +32,7 @@ _WRAPPER_STATE = {
     "OrderEnforcing": ("_has_reset",),
     "ContextObservation": ("_context", "_history"),
     "VectorContextObservation": ("_context", "_history"),
+    "RepeatSystem": ("_begun", "_system_id"),
 }
 """What is saved of a wrapper: attributes that are replaced, never written into."""
 

@@ -149,8 +149,8 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
                 "options={'reset_mask': terminated | truncated}"
             )
         n, done = self.num_envs, self._done
-        self._done, self._any_done = np.zeros(n, np.bool_), False
         if done.all():
+            self._none_done()
             self._tick += 1
             self._begin(ALL)
             flags = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
@@ -224,9 +224,17 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         self._set_limit()
         self.running = True
 
+    def _identity(self) -> dict[str, Any]:
+        return super()._identity() | {
+            "autoreset_mode": self.autoreset_mode,
+            "max_episode_steps": self.max_episode_steps,
+        }
+
     def _advance(self, action: NDArray[np.float32], resetting: NDArray[np.intp] | None = None) -> Any:
         n = self.num_envs
         reward, ending = self._slots.step(action)
+        if resetting is not None:  # only now: a refused action changes nothing
+            self._none_done()
         self._tick += 1
         terminated = np.zeros(n, np.bool_) if ending.terminated is None else ending.terminated
         truncated = np.zeros(n, np.bool_) if ending.truncated is None else ending.truncated
@@ -256,6 +264,9 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
             if limit:
                 self._set_limit()
         return self._slots.observe(), reward, terminated, truncated, info
+
+    def _none_done(self) -> None:
+        self._done, self._any_done = np.zeros(self.num_envs, np.bool_), False
 
     def _same_step(self, reward: Any, terminated: Any, truncated: Any, done: Any, info: dict[str, Any]) -> Any:
         rows = np.flatnonzero(done)

@@ -177,15 +177,21 @@ def check_constants(
     least: float = -math.inf,
     most: float = math.inf,
 ) -> None:
-    """Refuse physical constants that are not finite numbers > `above`, ≥ `least` and ≤ `most`."""
-    legal = [f"> {above:g}"] if math.isfinite(above) else []
-    legal += [f"≥ {least:g}"] if math.isfinite(least) else []
-    legal += [f"≤ {most:g}"] if math.isfinite(most) else []
+    """Refuse physical constants that are not numbers > `above`, ≥ `least` and ≤ `most`, or absurd ones.
+
+    Absurd is beyond ±1e9, and below 1e-9 what must be positive: arithmetic with it overflows sooner or later.
+    """
+    low = max(least, -_HUGE, 1.0 / _HUGE if above == 0.0 else above)
+    high = min(most, _HUGE)
     for name in names:
         value = getattr(world, name)
-        number = value if isinstance(value, int | float | np.number) else math.nan
-        if not (math.isfinite(number) and number > above and least <= number <= most):
-            raise ValueError(f"{name} = {value!r}: it must be a finite number {' and '.join(legal)}".rstrip())
+        number = value if isinstance(value, int | float | np.number) and not isinstance(value, bool) else math.nan
+        if not (number > above and low <= number <= high):
+            sign = ">" if low == above else "≥"
+            raise ValueError(f"{name} = {value!r}: it must be a number {sign} {low:g} and ≤ {high:g}")
+
+
+_HUGE = 1e9
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""Observation wrappers: persistent context, the causal frame difference, the state beside the pixels.
+"""Observation wrappers: persistent context, the causal frame difference, the state beside the pixels; and systems that
+last for several episodes.
 
-Each comes as a wrapper of one environment and, named `Vector…`, of a vector environment in any autoreset mode, where
-the `final_obs` of ended slots are transformed like every other observation.
+Each observation wrapper comes for one environment and, named `Vector…`, for a vector environment in any autoreset mode,
+where the `final_obs` of ended slots are transformed like every other observation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -74,6 +75,47 @@ def _final(observations: Any, rows: NDArray[np.intp], n: int) -> NDArray[np.obje
     return final
 
 
+# --- systems that last ---
+
+
+class RepeatSystem(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Keeps each system for `episodes` episodes in a row, so that related episodes are collected.
+
+    A bare reset begins another independent episode of the present system until it has had its episodes, then draws a
+    new one; a reset with a seed or a system of its own begins that system's first. The `system_id` is in the info of
+    every step too: replay buffers never see the info of a reset. For single environments, also inside a
+    `SyncVectorEnv` or Stable-Baselines3's vectors; a native vector draws within its own autoresets.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], episodes: int = 4) -> None:
+        """`env` is one of ours, `episodes` at least 1."""
+        RecordConstructorArgs.__init__(self, episodes=episodes)
+        gym.Wrapper.__init__(self, env)
+        if not isinstance(env.unwrapped, SpriiEnv):
+            raise ValueError(f"RepeatSystem needs a single environment of sprii_envs, got {env}")
+        if not isinstance(episodes, int | np.integer) or isinstance(episodes, bool) or episodes < 1:
+            raise ValueError(f"episodes must be an int ≥ 1, got {episodes!r}")
+        self.episodes = int(episodes)
+        self._begun = 0  # episodes that the present system has had, the running one included
+        self._system_id: str | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode, of the present system or of the next."""
+        chosen = dict(options or {})
+        if seed is None and chosen.get("system") is None and 0 < self._begun < self.episodes:
+            chosen["system"] = "same"
+        system = chosen.get("system")
+        observation, info = self.env.reset(seed=seed, options=chosen)
+        self._begun = self._begun + 1 if isinstance(system, str) and system == "same" else 1
+        self._system_id = info["system_id"]
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One step, with the `system_id` in its info."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward, terminated, truncated, info | {"system_id": self._system_id}
+
+
 # --- the causal frame difference ---
 
 
@@ -83,20 +125,27 @@ def _pixels(space: spaces.Space[Any], wrapper: str) -> spaces.Box:
     raise ValueError(f'{wrapper} needs pixel observations (H, W, 2), obs_type="pixels", got {space}')
 
 
-def _difference_space(space: spaces.Space[Any]) -> spaces.Box:
+def _difference_space(space: spaces.Space[Any], channels_first: bool) -> spaces.Box:
     pixels = _pixels(space, "TemporalDifference")
     if pixels.dtype != np.uint8:
         raise ValueError(f"TemporalDifference needs uint8 pixels, got {pixels}")
     low = np.zeros(pixels.shape, np.float32)
     low[..., 1] = -1.0
-    return spaces.Box(low, 1.0, pixels.shape, np.float32)
+    if channels_first:
+        low = low.transpose(2, 0, 1)
+    return spaces.Box(low, 1.0, low.shape, np.float32)
 
 
-def temporal_difference(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(…, H, W, 2) of present and previous frame → present/255 and (present − previous)/255, float32."""
-    out = np.empty(pixels.shape, np.float32)
-    out[..., 0] = pixels[..., 0]
-    np.subtract(pixels[..., 0], pixels[..., 1], out=out[..., 1], dtype=np.float32)
+def temporal_difference(pixels: NDArray[np.uint8], channels_first: bool = False) -> NDArray[np.float32]:
+    """(…, H, W, 2) of present and previous frame → present/255 and (present − previous)/255, float32.
+
+    (…, 2, H, W) with `channels_first`.
+    """
+    *lead, height, width, _ = pixels.shape
+    out = np.empty((*lead, 2, height, width) if channels_first else pixels.shape, np.float32)
+    present, change = (out[..., 0, :, :], out[..., 1, :, :]) if channels_first else (out[..., 0], out[..., 1])
+    present[...] = pixels[..., 0]
+    np.subtract(pixels[..., 0], pixels[..., 1], out=change, dtype=np.float32)
     out /= np.float32(255.0)
     return out
 
@@ -105,35 +154,38 @@ class TemporalDifference(gym.ObservationWrapper[Array, Array, Array], RecordCons
     """The present frame and the causal frame difference, from pixel observations.
 
     uint8 (H, W, 2), present and previous frame, becomes float32 (H, W, 2): channel 0 present/255 in [0, 1], channel 1
-    (present − previous)/255 in [−1, 1], exactly zero in the first observation of an episode. ValueError if the
-    environment does not observe pixels.
+    (present − previous)/255 in [−1, 1], exactly zero in the first observation of an episode. With `channels_first` it
+    is (2, H, W), as PyTorch and the image policies of Stable-Baselines3 take floats. ValueError if the environment does
+    not observe pixels.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
+    def __init__(self, env: gym.Env[Any, Any], channels_first: bool = False) -> None:
         """`env` observes pixels."""
-        RecordConstructorArgs.__init__(self)
+        RecordConstructorArgs.__init__(self, channels_first=channels_first)
         gym.ObservationWrapper.__init__(self, env)
-        self.observation_space = _difference_space(env.observation_space)
+        self.observation_space = _difference_space(env.observation_space, channels_first)
+        self.channels_first = channels_first
 
     def observation(self, observation: Array) -> Array:
         """One observation, transformed."""
-        return temporal_difference(observation)
+        return temporal_difference(observation, self.channels_first)
 
 
 class VectorTemporalDifference(_VectorObservation):
-    """`TemporalDifference` for vector environments: (N, H, W, 2)."""
+    """`TemporalDifference` for vector environments: (N, H, W, 2), or (N, 2, H, W) with `channels_first`."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], channels_first: bool = False) -> None:
         """`env` observes pixels."""
-        super().__init__(env, _difference_space(env.single_observation_space))
+        super().__init__(env, _difference_space(env.single_observation_space, channels_first))
+        self.channels_first = channels_first
 
     def observations(self, observations: Array) -> Array:
         """Observations of all slots, transformed."""
-        return temporal_difference(observations)
+        return temporal_difference(observations, self.channels_first)
 
     def last(self, observations: Array, rows: NDArray[np.intp]) -> Array:
         """Last observations, transformed."""
-        return temporal_difference(observations)
+        return temporal_difference(observations, self.channels_first)
 
 
 # --- the state of a pixel environment ---

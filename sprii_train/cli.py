@@ -10,7 +10,7 @@ try:
     import tyro
     from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, Positional, subcommand
 except ModuleNotFoundError:
-    sys.exit("sprii: the command line needs the training extra: pip install 'sprii[train]'")
+    sys.exit("sprii: the command line needs the training extra: pip install tyro rich, or the extra 'train'")
 
 PresetName = Literal["smoke", "quick", "paper"]
 BankName = Literal["d-clean", "spring", "spring-sealed", "poke-factorial", "poke-original", "swimmer"]
@@ -23,6 +23,7 @@ def main() -> None:
             Annotated[Quickstart, subcommand("quickstart")]
             | Annotated[Reproduce, subcommand("reproduce")]
             | Annotated[BankCommand, subcommand("bank")]
+            | Annotated[RelationsCommand, subcommand("relations")]
             | Annotated[Benchmark, subcommand("benchmark")]
         ],
         prog="sprii",
@@ -193,6 +194,69 @@ class BankCommand:
     """List, build, describe or verify banks of episodes."""
 
     command: List | Build | Info | Verify
+
+    def run(self) -> None:
+        """Run the chosen one."""
+        self.command.run()
+
+
+@dataclass
+class AuditRelation:
+    """Say what a relation allows on a bank, and what a donor kernel draws."""
+
+    bank: Positional[Path]
+    relation: str
+    """A name of `sprii relations list`: G1, G2, G3, same-system, same-rollout or label:COLUMN."""
+    split: str = "train"
+    """The episodes that pairs come from."""
+    kernel: str = "uniform"
+    """uniform, candidates, derangement, derangement:COLUMN or mismatch:FACTOR."""
+    alpha: float | None = None
+    """Share of correct pairs; the others are drawn by the kernel, derangement or mismatch:FACTOR."""
+    seed: int = 0
+    """Seed of the candidate lists and of the pairs drawn."""
+    other_system: Annotated[bool, FlagCreatePairsOff] = False
+    """With label:COLUMN: donors of other systems only."""
+    unseal: Annotated[bool, FlagCreatePairsOff] = False
+    """Open a sealed split."""
+    json: Path | None = None
+    """Also write the numbers to this file."""
+
+    def run(self) -> None:
+        """Print the audit of batches from distinct systems; recipients without a legal donor lower the coverage."""
+        from json import dumps
+
+        from sprii_envs.banks import Bank
+        from sprii_envs.relations import PairSampler, named_kernel, named_relation
+
+        table = Bank.open(self.bank).split(self.split, unseal=self.unseal)
+        relation = named_relation(self.relation, table, other_system=self.other_system)
+        kernel = named_kernel(self.kernel, table, relation, alpha=self.alpha, seed=self.seed)
+        sampler = PairSampler(table, relation, kernel, self.seed, distinct="system", on_missing="drop")
+        audit = sampler.audit()
+        print(audit)
+        if self.json is not None:
+            self.json.write_text(dumps(audit.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@dataclass
+class ListRelations:
+    """Say which relations and donor kernels have a name."""
+
+    def run(self) -> None:
+        """Print both."""
+        from sprii_envs.relations import NAMED_KERNELS, NAMED_RELATIONS
+
+        relations = {"relation": "what a donor is", **NAMED_RELATIONS}
+        for name, says in {**relations, "kernel": "which donor is drawn", **NAMED_KERNELS}.items():
+            print(f"{name:<20}{says}")
+
+
+@dataclass
+class RelationsCommand:
+    """List relations, or audit one on a bank."""
+
+    command: Annotated[AuditRelation, subcommand("audit")] | Annotated[ListRelations, subcommand("list")]
 
     def run(self) -> None:
         """Run the chosen one."""

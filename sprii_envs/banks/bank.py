@@ -1,7 +1,6 @@
 """An open bank: its table, its systems, and windows of its columns read straight from the disk."""
 
 import mmap
-import operator
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sprii_envs import rendering
 from sprii_envs.banks import simulate, storage
 from sprii_envs.banks.protocols import BankProtocol
+from sprii_envs.banks.ranges import Ranges, ranges
 from sprii_envs.banks.storage import BankError, Column, Manifest
 from sprii_envs.properties import PersistentProperties, SystemSet
 from sprii_envs.relations import EpisodeTable
@@ -238,34 +238,12 @@ class Bank:
         for page, end in zip(pages.tolist(), (first + length * size).tolist(), strict=True):
             mapped.madvise(mmap.MADV_WILLNEED, page, end - page)
 
-    def _ranges(
-        self, column: Column, episodes: ArrayLike, starts: ArrayLike, length: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        length = operator.index(length)
-        if length < 1:
-            raise BankError(f"{self.path}: a window holds at least 1 entry, got {length}")
-        rows, begins = np.atleast_1d(_integers("episodes", episodes)), _integers("starts", starts)
+    def _ranges(self, column: Column, episodes: ArrayLike, starts: ArrayLike, length: int) -> Ranges:
+        fewer = column.per == "transition"
         try:
-            rows, begins = np.broadcast_arrays(rows, begins)
-        except ValueError:
-            raise BankError(
-                f"{self.path}: episodes {rows.shape} and starts {begins.shape} do not fit together"
-            ) from None
-        if rows.ndim != 1:
-            raise BankError(f"{self.path}: episodes and starts must be one-dimensional, got shape {rows.shape}")
-        outside = (rows < 0) | (rows >= column.shape[0])
-        if outside.any():
-            bad = rows[outside.argmax()]
-            raise BankError(f"{self.path}: no episode {bad}; episode ids are 0 to {column.shape[0] - 1}")
-        entries = self.table["length"][rows] - (column.per == "transition")
-        crossing = (begins < 0) | (begins + length > entries)
-        if crossing.any():
-            i = int(crossing.argmax())
-            raise BankError(
-                f"{self.path}: window of {length} from {begins[i]} is not inside episode {rows[i]}, "
-                f"which has {entries[i]} entries of {column.name!r}"
-            )
-        return rows, begins, length
+            return ranges(self.table["length"], fewer, episodes, starts, length, column.name)
+        except ValueError as error:
+            raise BankError(f"{self.path}: {error}") from None
 
     def verify(self, *, checksums: bool = True) -> None:
         """BankError naming the first file that is missing or altered (in size, with `checksums` at all)."""
@@ -372,13 +350,6 @@ class Bank:
         self.__init__(path, Manifest.read(path))
         if self.fingerprint != state["fingerprint"]:
             raise BankError(f"{path}: not the bank that was pickled: it has been replaced meanwhile")
-
-
-def _integers(name: str, values: ArrayLike) -> NDArray[np.int64]:
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu" and array.size:
-        raise BankError(f"{name} must be integers, got {array.dtype}")
-    return array.astype(np.int64, copy=False)
 
 
 def _episodes(told: dict[str, Any]) -> str:

@@ -87,7 +87,7 @@ def build(
 
 def _finished(protocol: BankProtocol, path: Path, overwrite: bool) -> Bank | None:
     """The bank at `path` if it has this protocol; BankError if what is there may not be replaced."""
-    if not os.path.lexists(path):
+    if not os.path.lexists(path) or (path.is_dir() and not any(path.iterdir())):
         return None
     if not (path / storage.MANIFEST).exists():
         raise BankError(f"{path}: exists and is not a bank (no {storage.MANIFEST}); it will not be replaced")
@@ -96,14 +96,14 @@ def _finished(protocol: BankProtocol, path: Path, overwrite: bool) -> Bank | Non
     except BankError as error:
         if overwrite:
             return None
-        raise BankError(f"{error}; pass overwrite=True to build it anew") from error
+        raise BankError(f"{error}; pass overwrite=True (--overwrite) to build it anew") from error
     if bank.protocol == protocol:
         return bank
     if overwrite:
         return None
     raise BankError(
         f"{path}: holds a bank of another protocol ({bank.protocol.differences(protocol)}); "
-        "choose another path or pass overwrite=True"
+        "choose another path or pass overwrite=True (--overwrite)"
     )
 
 
@@ -191,13 +191,13 @@ class _Build:
         try:
             other = BankProtocol.from_dict(found["protocol"])
         except (KeyError, TypeError, ValueError):
-            return f"{begun} of an unknown protocol; pass overwrite=True to discard it"
+            return f"{begun} of an unknown protocol; pass overwrite=True (--overwrite) to discard it"
         if other != self.protocol:
             differences = other.differences(self.protocol)
-            return f"{begun} of another protocol ({differences}); pass overwrite=True to discard it"
+            return f"{begun} of another protocol ({differences}); pass overwrite=True (--overwrite) to discard it"
         return (
             f"{begun} with other packages ({found.get('packages')}, now {self.packages}), which may not give "
-            "the same bytes; resume it with those or pass overwrite=True to discard it"
+            "the same bytes; resume it with those or pass overwrite=True (--overwrite) to discard it"
         )
 
     def _check_space(self) -> None:

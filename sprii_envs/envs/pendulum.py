@@ -27,7 +27,7 @@ PROPERTIES = PersistentProperties(
             low=0.75,
             high=1.25,
             nominal=1.0,
-            physical_low_open=True,
+            physical_low=0.01,
             description="mass of the rod; divides what a torque does",
         ),
         PersistentProperty(
@@ -37,7 +37,7 @@ PROPERTIES = PersistentProperties(
             low=0.75,
             high=1.25,
             nominal=1.0,
-            physical_low_open=True,
+            physical_low=0.01,
             description="length of the rod; sets how fast gravity turns it and, squared, what a torque does",
         ),
     ]
@@ -207,8 +207,8 @@ class PendulumEnv(SpriiEnv):
 
     | name     | symbol | unit | range        | scale  | nominal | legal       |
     |----------|--------|------|--------------|--------|---------|-------------|
-    | `mass`   | m      | kg   | [0.75, 1.25] | linear | 1       | finite, > 0 |
-    | `length` | l      | m    | [0.75, 1.25] | linear | 1       | finite, > 0 |
+    | `mass`   | m      | kg   | [0.75, 1.25] | linear | 1       | ≥ 0.01      |
+    | `length` | l      | m    | [0.75, 1.25] | linear | 1       | ≥ 0.01      |
 
     ## Groups of systems
 

@@ -25,7 +25,7 @@ PROPERTIES = PersistentProperties(
             low=0.5,
             high=2.0,
             nominal=1.0,
-            physical_low_open=True,
+            physical_low=0.01,
             description="mass of each ball",
         ),
         PersistentProperty(
@@ -35,6 +35,7 @@ PROPERTIES = PersistentProperties(
             low=0.25,
             high=1.5,
             nominal=0.75,
+            physical_high=200.0,
             description="rate at which velocities decay without force",
         ),
         PersistentProperty(
@@ -44,6 +45,7 @@ PROPERTIES = PersistentProperties(
             low=4.0,
             high=25.0,
             nominal=12.0,
+            physical_high=2000.0,
             description="spring constant; moves the separation only, never the centre",
         ),
     ]
@@ -93,6 +95,7 @@ class SpringWorld(World):
         check_constants(
             self, ("dt", "rest_length", "force_limit", "view_width", "disc_radius", "line_radius"), above=0.0
         )
+        check_constants(self, ("dt",), above=0.0, most=1.0)
         check_constants(self, ("view_margin", "closest"), least=0.0)
         check_constants(self, ("first_grey", "second_grey", "line_grey"), least=1.0, most=255.0)
 
@@ -123,6 +126,8 @@ class SpringWorld(World):
     def force(self, action: NDArray[np.float32]) -> Array:
         """The action, shortened to norm 1 where it is longer, times `force_limit` newtons."""
         force = action.astype(np.float64, order="F")
+        np.maximum(force, -1e100, out=force)  # an infinite action has a direction too
+        np.minimum(force, 1e100, out=force)
         norm = np.sqrt(force[:, 0] * force[:, 0] + force[:, 1] * force[:, 1])
         scale = self.force_limit / np.maximum(norm, 1.0)
         force *= scale[:, None]
@@ -196,9 +201,9 @@ class SpringWorldEnv(SpriiEnv):
 
     | name        | symbol | unit | range      | scale  | nominal | legal       |
     |-------------|--------|------|------------|--------|---------|-------------|
-    | `mass`      | m      | kg   | [0.5, 2]   | linear | 1       | finite, > 0 |
-    | `drag`      | γ      | 1/s  | [0.25, 1.5]| linear | 0.75    | finite, ≥ 0 |
-    | `stiffness` | k      | N/m  | [4, 25]    | linear | 12      | finite, ≥ 0 |
+    | `mass`      | m      | kg   | [0.5, 2]   | linear | 1       | ≥ 0.01      |
+    | `drag`      | γ      | 1/s  | [0.25, 1.5]| linear | 0.75    | 0 … 200     |
+    | `stiffness` | k      | N/m  | [4, 25]    | linear | 12      | 0 … 2000    |
 
     ## Action: `Box(-1, 1, (2,), float32)`
 

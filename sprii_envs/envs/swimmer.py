@@ -83,6 +83,7 @@ class Swimmer(World):
     def __post_init__(self) -> None:
         """Refuse constants that are not physical."""
         check_constants(self, ("dt", "density", "torque_limit", "view_width"), above=0.0)
+        check_constants(self, ("dt",), above=0.0, most=10.0)
         check_constants(self, ("joint_damping", "fluid_density", "fluid_viscosity", "control_cost"), least=0.0)
         check_constants(self, ("joint_limit",), above=0.0, most=3.0)
         check_constants(self, ("start_noise",), least=0.0, most=self.joint_limit)
@@ -203,7 +204,7 @@ class Swimmer(World):
 class SwimmerEnv(SpriiEnv):
     """Three links joined by two driven hinges, in a fluid; masses and dampings persist (`app:swimmer-profile`).
 
-    Needs MuJoCo: `pip install "sprii[mujoco]"`.
+    Needs MuJoCo: `pip install mujoco`, or the extra `mujoco`.
 
     ## Persistent properties
 

@@ -51,7 +51,7 @@ def mujoco() -> Any:
         import mujoco
         import mujoco.rollout
     except ImportError as e:
-        raise DependencyNotInstalled('Swimmer needs MuJoCo: pip install "sprii[mujoco]"') from e
+        raise DependencyNotInstalled("Swimmer needs MuJoCo: pip install mujoco") from e
     return mujoco
 
 

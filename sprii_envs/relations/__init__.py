@@ -5,19 +5,36 @@ three vary independently. NumPy only; every batch is a pure function of (seed, s
 """
 
 from sprii_envs.relations.audit import Audit
-from sprii_envs.relations.kernels import Derangement, Kernel, Uniform
+from sprii_envs.relations.common import with_legal_donors
+from sprii_envs.relations.donor_bank import donor_bank
+from sprii_envs.relations.kernels import (
+    Candidates,
+    Derangement,
+    Kernel,
+    Mismatch,
+    Mixture,
+    Uniform,
+    load_candidates,
+    save_candidates,
+)
+from sprii_envs.relations.named import NAMED_KERNELS, NAMED_RELATIONS, named_kernel, named_relation
 from sprii_envs.relations.relation import SAME_ROLLOUT, SAME_SYSTEM, NoLegalDonorError, Relation
 from sprii_envs.relations.sampler import PairBatch, PairSampler
 from sprii_envs.relations.table import EpisodeTable
 from sprii_envs.relations.windows import WindowPairs, WindowSampler
 
 __all__ = [
+    "NAMED_KERNELS",
+    "NAMED_RELATIONS",
     "SAME_ROLLOUT",
     "SAME_SYSTEM",
     "Audit",
+    "Candidates",
     "Derangement",
     "EpisodeTable",
     "Kernel",
+    "Mismatch",
+    "Mixture",
     "NoLegalDonorError",
     "PairBatch",
     "PairSampler",
@@ -25,4 +42,10 @@ __all__ = [
     "Uniform",
     "WindowPairs",
     "WindowSampler",
+    "donor_bank",
+    "load_candidates",
+    "named_kernel",
+    "named_relation",
+    "save_candidates",
+    "with_legal_donors",
 ]

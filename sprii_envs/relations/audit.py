@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs.relations.index import build_index, fold
+from sprii_envs.relations.kernels.base import Counts, Support
 from sprii_envs.relations.recipients import Distinct
 from sprii_envs.relations.relation import Relation
 from sprii_envs.relations.streams import AUDIT, check_count, stream
@@ -24,6 +25,8 @@ Range = tuple[int, int]
 _LISTED = 256
 # Pairs per audit batch, and batches at most: a batch from distinct groups is no larger than their number.
 _BATCH, _BATCHES = 4096, 2048
+# A donor probability below this share of an even one is rounding.
+_NEVER = 1e-9
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,12 @@ class Audit:
     eligible_systems: Range  # systems that satisfy the relation
     eligible_histories: Range  # episodes that satisfy it
     selected_systems: Range  # systems that the kernel can draw from
+    rollouts_per_system: Range  # episodes of a system that take part
     supported_histories: Range  # episodes that it can draw
     match_rates: dict[str, float]  # share of pairs with equal label, by column
     correct_rate: float  # share of pairs that satisfy the relation
     recipient_entropy: float  # entropy of the recipient marginal / log(recipients); 1 is even
-    donor_entropy: float
+    donor_entropy: float  # of the donor marginal / log(possible donors)
     recipient_weight: tuple[float, float]  # an episode's probability as recipient × recipients; 1 is even
     donor_weight: tuple[float, float]
     marginal_gap: float  # total variation between the recipient and the donor marginal
@@ -70,6 +74,7 @@ class Audit:
             ("eligible systems", _range(self.eligible_systems)),
             ("eligible histories", _range(self.eligible_histories)),
             ("selected systems", _range(self.selected_systems)),
+            ("rollouts per system", _range(self.rollouts_per_system)),
             ("supported histories", _range(self.supported_histories)),
             ("correct pairs *", f"{100 * self.correct_rate:.2f} %"),
             *((f"match {name} *", f"{100 * rate:.2f} %") for name, rate in self.match_rates.items()),
@@ -91,12 +96,12 @@ def audit(sampler: PairSampler, draws: int) -> Audit:
     draws = check_count(draws, "draws", 1)
     table, bound = sampler.table, sampler.bound
     rows = np.flatnonzero(bound.legal)
-    # A row without a legal donor is nobody's legal donor either.
-    used = table if len(rows) == len(table) else table.select(rows)
-    eligible, eligible_exact = systems_per_recipient(used, sampler.relation, sampler.seed)
-    selected, selected_exact = systems_per_recipient(used, bound.support, sampler.seed)
     recipient = sampler.recipients.marginal(len(table))
     donor = bound.donor_marginal(recipient)
+    # Rows that take no part are no donors either, whatever relation describes the support.
+    used = np.flatnonzero((bound.legal > 0) | (donor * len(table) > _NEVER))
+    eligible, eligible_histories, eligible_exact = _count(table, used, sampler.relation, rows, sampler.seed)
+    selected, supported, selected_exact = _count(table, used, bound.support, rows, sampler.seed)
     pairs = _draw(sampler, draws)
     labels = [name for name in table.columns if name not in ("episode", "rollout", "length", "split", "ending")]
     return Audit(
@@ -108,29 +113,51 @@ def audit(sampler: PairSampler, draws: int) -> Audit:
         recipients=len(rows),
         coverage=len(rows) / len(table),
         eligible_systems=_extent(eligible),
-        eligible_histories=_extent(build_index(used, sampler.relation).legal),
+        eligible_histories=_extent(eligible_histories),
         selected_systems=_extent(selected),
-        supported_histories=_extent(build_index(used, bound.support).legal),
+        rollouts_per_system=_extent(np.unique(table["system"][used], return_counts=True)[1]),
+        supported_histories=_extent(supported),
         match_rates={name: float((table[name][pairs[0]] == table[name][pairs[1]]).mean()) for name in labels},
         correct_rate=float(pairs[2].mean()),
         recipient_entropy=_entropy(recipient, len(rows)),
-        donor_entropy=_entropy(donor, len(rows)),
+        donor_entropy=_entropy(donor, len(used)),
         recipient_weight=_weights(recipient[rows]),
-        donor_weight=_weights(donor[rows]),
+        donor_weight=_weights(donor[used]),
         marginal_gap=float(np.abs(recipient - donor).sum() / 2),
         draws=len(pairs[0]),
         sampled=("eligible systems",) * (not eligible_exact) + ("selected systems",) * (not selected_exact),
     )
 
 
-def systems_per_recipient(table: EpisodeTable, relation: Relation, seed: int = 0) -> tuple[Rows, bool]:
-    """Number of distinct systems among each recipient's legal donors, and whether it is a closed count.
+def _count(table: EpisodeTable, used: Rows, support: Support, rows: Rows, seed: int) -> tuple[Rows, Rows, bool]:
+    """Systems (n,) and episodes (n,) among `used` that the recipients `rows` can draw; the systems of some where
+    not exact."""
+    if isinstance(support, Counts):
+        return support.systems[rows], support.histories[rows], True
+    if isinstance(support, Relation):
+        part = table if len(used) == len(table) else table.select(used)
+        at = np.searchsorted(used, rows)
+        systems, exact = systems_per_recipient(part, support, seed, at)
+        return systems, build_index(part, support).legal[at], exact
+    parts = [_count(table, used, part, rows, seed) for part in support]
+    exact = all(known for *_, known in parts)
+    some = slice(None) if exact else _listed(len(rows), seed)
+    systems = sum(counts[some] if known else counts for counts, _, known in parts)
+    return np.asarray(systems), np.asarray(sum(histories for _, histories, _ in parts)), exact
 
-    ((N,) int64, True), or ((256,) int64, False) for seeded recipients when a system has several labels in one
+
+def systems_per_recipient(
+    table: EpisodeTable, relation: Relation, seed: int = 0, rows: Rows | None = None
+) -> tuple[Rows, bool]:
+    """Number of distinct systems among the legal donors of each of `rows` (all by default), and whether it is
+    a closed count.
+
+    ((n,) int64, True), or ((256,) int64, False) for seeded recipients when a system has several labels in one
     of several `differ` columns.
     """
+    rows = np.arange(len(table)) if rows is None else rows
     if relation.same_episode:
-        return np.ones(len(table), np.int64), True
+        return np.ones(len(rows), np.int64), True
     outer, _ = fold(table, relation.shared)
     system, systems = table.codes("system")
     member, _ = factorize(outer * systems + system)  # one code for each system present in a group
@@ -143,18 +170,22 @@ def systems_per_recipient(table: EpisodeTable, relation: Relation, seed: int = 0
         touched, touch_first = np.unique(member * len(table) + block, return_index=True)
         blocks_of_member = np.bincount(touched // len(table))
         alone = touch_first[blocks_of_member[touched // len(table)] == 1]
-        return present - np.bincount(block[alone], minlength=len(table))[block], True
+        return (present - np.bincount(block[alone], minlength=len(table))[block])[rows], True
     _, cells = fold(table, (*relation.shared, "system", *relation.differ))
     if cells == len(first):
-        return build_index(table.select(first), relation).legal[member], True
-    rng = stream(seed, 0, AUDIT)
-    rows = rng.choice(len(table), min(_LISTED, len(table)), replace=False)
-    return np.array([len(np.unique(system[index.donors(int(row))])) for row in rows]), False
+        return build_index(table.select(first), relation).legal[member[rows]], True
+    some = rows[_listed(len(rows), seed)]
+    return np.array([len(np.unique(system[index.donors(int(row))])) for row in some]), False
+
+
+def _listed(count: int, seed: int) -> Rows:
+    """Which of `count` recipients have their donors listed."""
+    return stream(seed, 0, AUDIT).choice(count, min(_LISTED, count), replace=False)
 
 
 def _draw(sampler: PairSampler, draws: int) -> tuple[Rows, Rows, NDArray[np.bool_]]:
     recipients = sampler.recipients
-    size = min(_BATCH, draws, len(recipients.count) if isinstance(recipients, Distinct) else _BATCH)
+    size = min(_BATCH, draws, recipients.groups if isinstance(recipients, Distinct) else _BATCH)
     batches = []
     for step in range(1, 1 + min(_BATCHES, -(-draws // size))):
         rng = stream(sampler.seed, step, AUDIT)

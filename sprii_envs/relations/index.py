@@ -17,9 +17,9 @@ from sprii_envs.relations.relation import Relation
 from sprii_envs.relations.streams import below
 from sprii_envs.relations.table import EpisodeTable, Rows, factorize
 
-# A redraw fails with the share of the pool that a further `differ` column excludes; after this many the legal
-# donors are listed instead, which leaves the law unchanged.
-_REDRAWS = 32
+# A redraw fails with the share of the pool that a further `differ` column excludes; after this many rounds of
+# this many the legal donors are listed instead, which leaves the law unchanged.
+_ROUNDS, _REDRAWS = 8, 4
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,17 @@ class PairIndex:
             return recipient.copy()
         donor = self._past_block(rng, recipient)
         if self.further:
-            wrong = np.flatnonzero(self._clash(recipient, donor))
-            for _ in range(_REDRAWS):
+            wrong = self._clash(recipient, donor).nonzero()[0]
+            for _ in range(_ROUNDS):
                 if not len(wrong):
                     return donor
-                donor[wrong] = self._past_block(rng, recipient[wrong])
-                wrong = wrong[self._clash(recipient[wrong], donor[wrong])]
+                again = recipient[wrong].repeat(_REDRAWS)
+                candidate = self._past_block(rng, again)
+                clash = self._clash(again, candidate).reshape(-1, _REDRAWS)
+                donor[wrong] = candidate.reshape(-1, _REDRAWS)[np.arange(len(wrong)), clash.argmin(1)]
+                wrong = wrong[clash.all(1)]
             for i in wrong:
-                pool = self.donors(int(recipient[i]))
-                donor[i] = pool[int(rng.random() * len(pool))]
+                donor[i] = self._listed(rng, int(recipient[i]))
         return donor
 
     def donors(self, recipient: int) -> Rows:
@@ -64,12 +66,16 @@ class PairIndex:
             return recipient
         share = np.divide(recipient, self.legal, out=np.zeros(len(recipient)), where=self.legal > 0)
         total = np.zeros(len(recipient))
-        for sign, joint in _overlaps(self.span, self.further):
+        for sign, joint in overlaps(self.span, self.further):
             total += sign * np.bincount(joint, share)[joint]
         return total.clip(0.0)
 
+    def _listed(self, rng: np.random.Generator, recipient: int) -> int:
+        pool = self.donors(recipient)
+        return pool[int(rng.random() * len(pool))]
+
     def _past_block(self, rng: np.random.Generator, recipient: Rows) -> Rows:
-        start, size, offset, block = self.span[recipient].T
+        start, size, offset, block = self.span.take(recipient, axis=0).T  # `take`: five times as fast as [recipient]
         k = below(rng, size - block)
         return self.order[start + k + block * (k >= offset)]
 
@@ -100,19 +106,19 @@ def build_index(table: EpisodeTable, relation: Relation) -> PairIndex:
     by_episode = table.by_episode()
     key = outer * differ[0][1] + differ[0][0] if differ else outer
     order = by_episode[np.argsort(key[by_episode], kind="stable")]
-    start, size = _runs(outer[order])
+    start, size = runs(outer[order])
     if differ:
-        block_start, block = _runs(key[order])
+        block_start, block = runs(key[order])
     else:
         block_start, block = rows, np.ones_like(rows)
     span = np.empty((len(rows), 4), np.int64)
     span[order] = np.stack([start, size, block_start - start, block], 1)
     further = tuple(codes for codes, _ in differ[1:])
-    legal = sum(sign * np.bincount(joint)[joint] for sign, joint in _overlaps(span, further))
+    legal = sum(sign * np.bincount(joint)[joint] for sign, joint in overlaps(span, further))
     return PairIndex(order, span, np.asarray(legal), further, False)
 
 
-def _overlaps(span: NDArray[np.int64], further: tuple[Rows, ...]) -> Iterator[tuple[int, Rows]]:
+def overlaps(span: NDArray[np.int64], further: tuple[Rows, ...]) -> Iterator[tuple[int, Rows]]:
     """Inclusion–exclusion over excluded labels: (sign, label codes (N,)) of every set of `differ` columns.
 
     Σ sign · (a sum over the rows of one's code) is that sum over one's legal donors, without listing a pair.
@@ -128,7 +134,7 @@ def _overlaps(span: NDArray[np.int64], further: tuple[Rows, ...]) -> Iterator[tu
             yield (-1) ** taken, joint
 
 
-def _runs(values: Rows) -> tuple[Rows, Rows]:
+def runs(values: Rows) -> tuple[Rows, Rows]:
     """Start and length, (N,) each, of the run of equal values that every position lies in."""
     first = np.concatenate([[True], values[1:] != values[:-1]])
     starts = np.flatnonzero(first)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sprii_envs.relations.streams import below
 from sprii_envs.relations.table import EpisodeTable, Rows
 
-Law = Literal["recipient", "pair"]
+Law = Literal["recipient", "pair", "balanced"]
 
 
 class Recipients(Protocol):
@@ -25,7 +25,7 @@ class Recipients(Protocol):
 
 
 @dataclass(frozen=True)
-class Weighted:
+class Independent:
     """Independent draws, row i with probability proportional to its integer weight.
 
     Rows are kept by weight, so a draw finds its weight class (there are few), then its row: exact in
@@ -56,33 +56,38 @@ class Distinct:
     """n rows from n different groups: groups uniform without replacement, then a uniform row of each."""
 
     rows: Rows  # (E,) by group, then episode id
-    first: Rows  # (G,) position in `rows` of each group's first row
-    count: Rows  # (G,)
+    span: Rows  # (G, 2) of each group: position in `rows` of its first row, number of rows
     by: str
 
+    @property
+    def groups(self) -> int:
+        """How many groups have a row: the largest batch."""
+        return len(self.span)
+
     def draw(self, rng: np.random.Generator, n: int) -> Rows:
-        if n > len(self.count):
+        if n > self.groups:
             raise ValueError(
                 f"a batch of {n} recipients from distinct {self.by} groups needs {n} groups with a legal "
-                f"donor; the table has {len(self.count)}"
+                f"donor; the table has {self.groups}"
             )
-        group = rng.choice(len(self.count), n, replace=False)
-        return self.rows[self.first[group] + below(rng, self.count[group])]
+        first, count = self.span.take(rng.choice(self.groups, n, replace=False), axis=0).T
+        return self.rows.take(first + below(rng, count))
 
     def marginal(self, size: int) -> NDArray[np.float64]:
         probability = np.zeros(size)
-        probability[self.rows] = np.repeat(1.0 / (len(self.count) * self.count), self.count)
+        count = self.span[:, 1]
+        probability[self.rows] = np.repeat(1.0 / (self.groups * count), count)
         return probability
 
 
-def weighted(table: EpisodeTable, legal: Rows, law: Law) -> Weighted:
-    """Rows with a legal donor, weighted equally (`"recipient"`) or by how many they have (`"pair"`)."""
+def weighted(table: EpisodeTable, legal: Rows, law: Law) -> Independent:
+    """Rows with a legal donor, weighted equally, or by how many they have (`"pair"`)."""
     rows = _eligible(table, legal)
     weight = legal[rows] if law == "pair" else np.ones_like(rows)
     order = np.argsort(weight, kind="stable")
     distinct, first, count = np.unique(weight[order], return_index=True, return_counts=True)
     mass = np.concatenate([[0], np.cumsum(distinct * count)])
-    return Weighted(rows[order], first.astype(np.int64), distinct, mass)
+    return Independent(rows[order], first.astype(np.int64), distinct, mass)
 
 
 def distinct(table: EpisodeTable, legal: Rows, by: str) -> Distinct:
@@ -91,7 +96,7 @@ def distinct(table: EpisodeTable, legal: Rows, by: str) -> Distinct:
     labels = table.codes(by)[0][rows]
     order = np.argsort(labels, kind="stable")
     _, first, count = np.unique(labels[order], return_index=True, return_counts=True)
-    return Distinct(rows[order], first.astype(np.int64), count.astype(np.int64), by)
+    return Distinct(rows[order], np.stack([first, count], 1).astype(np.int64), by)
 
 
 def _eligible(table: EpisodeTable, legal: Rows) -> Rows:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs.relations.audit import Audit, audit
+from sprii_envs.relations.balance import balance
 from sprii_envs.relations.index import build_index
 from sprii_envs.relations.kernels import Kernel, Uniform
 from sprii_envs.relations.recipients import Law, Recipients, distinct, weighted
@@ -35,8 +36,10 @@ class PairSampler:
     seed : in [0, 2^64)
     law : `"recipient"`: recipients uniform, donors uniform among a recipient's legal ones; donors in small
         excluded blocks are then drawn more often. `"pair"`: uniform over legal pairs; donor and recipient
-        marginals are equal, recipients weigh as many as their legal donors. The two agree when all recipients
-        have equally many. `audit()` reports the marginals.
+        marginals are equal, recipients weigh as many as their legal donors. `"balanced"`: recipients and donors
+        both uniform, by donors in unequal proportion; a ValueError names the group and the block that are in
+        the way where that is impossible. The three agree when all recipients have equally many legal donors
+        in blocks of equal size. `audit()` reports the marginals.
     distinct : a column (the paper's batch: `"system"`): the n recipients come from n different groups,
         uniformly chosen, and uniformly within each. Not with `law="pair"`, which weighs recipients itself.
     on_missing : `"error"` raises NoLegalDonorError if a recipient has no legal donor, `"drop"` leaves it out.
@@ -66,7 +69,9 @@ class PairSampler:
         self.seed, self.step = check_count(seed, "seed"), 0
         self.law, self.distinct = law, distinct
         if law not in get_args(Law):
-            raise ValueError(f"law must be 'recipient' or 'pair', got {law!r}")
+            raise ValueError(f"law must be 'recipient', 'pair' or 'balanced', got {law!r}")
+        if law == "balanced" and not isinstance(self.kernel, Uniform):
+            raise ValueError(f"law='balanced' decides itself which donor is drawn: it takes Uniform(), not {kernel!r}")
         if on_missing not in ("error", "drop"):
             raise ValueError(f"on_missing must be 'error' or 'drop', got {on_missing!r}")
         if distinct is not None and law == "pair":
@@ -76,8 +81,12 @@ class PairSampler:
         if "split" in table and table.codes("split")[1] > 1:
             splits = np.unique(table["split"])
             raise ValueError(f"the table mixes the splits {few(splits)}; pass one: table.select({str(splits[0])!r})")
-        self.bound = self.kernel.bind(table, relation, build_index(table, relation))
-        self.recipients = _recipients(table, relation, self.bound.legal, law, distinct, on_missing)
+        index = build_index(table, relation)
+        if law == "balanced":
+            index = balance(table, relation, index)
+        self.bound = self.kernel.bind(table, relation, index)
+        pairs = f"the relation '{relation}'" + ("" if isinstance(self.kernel, Uniform) else f" with {kernel!r}")
+        self.recipients = _recipients(table, pairs, self.bound.legal, law, distinct, on_missing)
         self._fingerprint: str | None = None
 
     def batch(self, step: int, n: int) -> PairBatch:
@@ -155,14 +164,21 @@ class PairSampler:
         return audit(self, draws)
 
 
-def _recipients(
-    table: EpisodeTable, relation: Relation, legal: Rows, law: Law, by: str | None, on_missing: str
-) -> Recipients:
+def _recipients(table: EpisodeTable, pairs: str, legal: Rows, law: Law, by: str | None, on_missing: str) -> Recipients:
     without = np.flatnonzero(legal == 0)
     if len(without) and (on_missing == "error" or len(without) == len(table)):
         remedy = "" if len(without) == len(table) else "; on_missing='drop' leaves them out"
         raise NoLegalDonorError(
-            f"under the relation '{relation}' {len(without)} of {len(table)} recipients have no legal donor: "
+            f"under {pairs} {len(without)} of {len(table)} recipients have no legal donor: "
             f"episodes {few(np.sort(table['episode'][without]))}{remedy}"
         )
-    return weighted(table, legal, law) if by is None else distinct(table, legal, by)
+    if by is None:
+        return weighted(table, legal, law)
+    recipients = distinct(table, legal, by)
+    count = recipients.span[:, 1]
+    if law == "balanced" and count.min() < count.max():
+        raise ValueError(
+            f"law='balanced' draws recipients evenly, distinct={by!r} one a group, but the groups have "
+            f"{count.min()} to {count.max()} recipients: leave distinct out"
+        )
+    return recipients

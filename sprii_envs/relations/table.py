@@ -7,15 +7,13 @@ immutable; labels are compared exactly, so a relation over a continuous property
 import difflib
 import hashlib
 import os
-import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from sprii_envs.relations.arrays import read_npz, write_npz
 
 Rows = NDArray[np.int64]
 
@@ -185,42 +183,15 @@ class EpisodeTable:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one npz, atomically: a killed save leaves the old file or none. No pickle."""
-        path = Path(path)
         arrays = {f"column/{name}": values for name, values in self._columns.items()}
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, allow_pickle=False, format=np.int64(_FORMAT), rows=self.rows, **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_npz(path, _FORMAT, {"rows": self.rows, **arrays})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; ValueError naming the file if it is damaged or something else."""
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                version, rows = int(archive["format"]), archive["rows"]
-                arrays = {key.removeprefix("column/"): archive[key] for key in archive.files if "/" in key}
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            KeyError,
-            ValueError,
-            OSError,
-            AttributeError,
-        ) as error:
-            if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
-                raise
-            raise ValueError(f"{os.fspath(path)} is not an episode table or is damaged: {error}") from error
-        if version != _FORMAT:
-            raise ValueError(f"{os.fspath(path)} has episode-table format {version}; this version reads {_FORMAT}")
-        table = cls(arrays)
+        arrays = read_npz(path, _FORMAT, "an episode table", ("rows",))
+        rows = arrays.pop("rows")
+        table = cls({name.removeprefix("column/"): values for name, values in arrays.items()})
         table.rows = _frozen(rows)
         return table
 
@@ -293,9 +264,3 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 def _listed(names: Iterable[Any]) -> str:
     return ", ".join(repr(name) for name in names) or "none"
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

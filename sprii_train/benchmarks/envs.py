@@ -287,6 +287,7 @@ def benchmark(seconds: float = 0.5, repeats: int = 5) -> dict[str, Any]:
     from rich.console import Console
     from rich.progress import Progress
 
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without a display, and without complaining
     tables: dict[str, Any] = {"machine": machine(), "seconds": seconds, "repeats": repeats}
     with Progress(console=Console(file=sys.stderr), transient=True) as bar:
         for name, rows in (("steps", ROWS), ("frames", FRAMES)):

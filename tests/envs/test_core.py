@@ -584,3 +584,43 @@ def test_specs_with_a_pinned_system_stay_serialisable():
     again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
     assert data_equivalence(env.reset(seed=0), again.reset(seed=0), exact=True)
     assert pickle.loads(pickle.dumps(env.spec)) == env.spec
+
+
+def test_a_refused_action_changes_nothing_even_when_a_slot_awaits_its_autoreset():
+    env = SpriiVectorEnv(DClean(), 2, max_episode_steps=3)
+    env.reset(seed=0)
+    still = np.zeros((2, 2), np.float32)
+    env.step(still)
+    env.reset(options={"reset_mask": np.array([False, True])})
+    env.step(still)
+    env.step(still)  # slot 0 has ended
+    bad = still.copy()
+    bad[1] = np.nan
+    before = env.get_state()
+    with pytest.raises(ValueError, match="nan"):
+        env.step(bad)
+    assert data_equivalence(env.get_state(), before, exact=True)
+    env.step(still)
+    assert env.elapsed_steps.tolist() == [0, 3]
+
+
+def test_a_vector_snapshot_is_of_its_autoreset_mode_and_time_limit():
+    made = SpriiVectorEnv(DClean(), 2, max_episode_steps=5)
+    made.reset(seed=0)
+    saved = made.get_state()
+    for other, name in (
+        (SpriiVectorEnv(DClean(), 2, max_episode_steps=5, autoreset_mode="SameStep"), "autoreset_mode"),
+        (SpriiVectorEnv(DClean(), 2, max_episode_steps=6), "max_episode_steps"),
+    ):
+        with pytest.raises(ValueError, match=name):
+            other.set_state(saved)
+
+
+@pytest.mark.parametrize(("name", "value"), [("query", 7), ("query", -2), ("ids", 5), ("origin", "x")])
+def test_a_corrupt_snapshot_is_refused(name, value):
+    env = SpriiEnv(DClean())
+    env.reset(seed=0)
+    saved = env.get_state()
+    with pytest.raises(ValueError, match=name):
+        env.set_state({**saved, name: value})
+    assert data_equivalence(env.get_state(), saved, exact=True)

@@ -1,6 +1,7 @@
 """What every registered environment owes its users, beyond the checkers."""
 
 import copy
+import dataclasses
 import pickle
 import subprocess
 import sys
@@ -266,3 +267,30 @@ def test_ppo_learns_far_above_a_random_policy(id, gain):
     difference = learned - chance
     assert difference.mean() > gain
     assert difference.mean() / (difference.std(ddof=1) / np.sqrt(20)) > 4.0
+
+
+@every_env
+def test_infinite_actions_are_clipped_like_large_ones(id):
+    env = gym.make(id, obs_type="state").unwrapped
+    env.reset(seed=0)
+    for sign in (1.0, -1.0):
+        observation, reward, *_ = env.step(np.full(env.action_space.shape, sign * np.inf, np.float32))
+        assert np.isfinite(observation).all()
+        assert np.isfinite(reward)
+
+
+@every_env
+@pytest.mark.parametrize("value", [1e300, -1e300, np.nan, np.inf, 1e-300, True, "1", None])
+def test_absurd_constants_are_refused_by_name_or_harmless(id, value):
+    world = gym.make(id).unwrapped.world
+    for name in dataclasses.asdict(world):
+        try:
+            env = gym.make(id, obs_type="state", **{name: value}).unwrapped
+        except ValueError as error:
+            assert name in str(error) or "substeps" in str(error)  # noqa: PT017 - either outcome is legal
+            continue
+        observation, _ = env.reset(seed=0)
+        for _ in range(3):
+            assert np.isfinite(observation).all(), name
+            observation, reward, *_ = env.step(env.action_space.sample())
+            assert np.isfinite(reward), name

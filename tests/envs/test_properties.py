@@ -217,3 +217,11 @@ def test_distributions_are_uniform_on_the_propertys_scale_and_reproducible():
         SystemDistribution(BOTH, {"mass": [-1.0]})
     with pytest.raises(ValueError, match="did you mean 'mass'"):
         SystemDistribution(BOTH, {"mas": [1.0]})
+
+
+def test_combinations_of_levels_are_every_system_of_a_group_once():
+    both = PersistentProperties([PersistentProperty(name, name, "1", 0.0, 2.0, 1.0) for name in ("a", "b")])
+    systems = SystemDistribution(both, {"a": [0.0, 1.0], "b": [0.5, 1.0, 2.0]}).combinations()
+    assert systems.values.tolist() == [[a, b] for a in (0.0, 1.0) for b in (0.5, 1.0, 2.0)]
+    with pytest.raises(ValueError, match="'b' is drawn from a range"):
+        SystemDistribution(both, {"a": [0.0, 1.0]}).combinations()

@@ -109,7 +109,7 @@ def test_energy_is_lost_at_the_rate_drag_says():
 
 
 def test_halving_the_control_step_shows_order_ten():
-    values, start = np.array([[0.4, 0.2, 28.0]]), [-0.15, 0.0, 0.21, 0.0, 0.1, 0.3, 0.0, -0.2]
+    values, start = np.array([[0.4, 0.2, 7.0]]), [-0.15, 0.0, 0.21, 0.0, 0.1, 0.3, 0.0, -0.2]
 
     def error(dt):
         steps = round(1.6 / dt)
@@ -118,6 +118,18 @@ def test_halving_the_control_step_shows_order_ten():
 
     exact = rollout(SpringWorld(dt=0.00625), values, start, np.zeros((256, 2), np.float32)).states[0, -1]
     assert 2.0**8 < error(0.1) / error(0.05) < 2.0**12
+
+
+@pytest.mark.parametrize(
+    "values", [(1.0, 0.5, 2000.0), (0.01, 0.5, 25.0), (1.0, 150.0, 10.0), (0.5, 200.0, 2000.0), (0.01, 0.0, 2000.0)]
+)
+def test_systems_far_beyond_the_range_divide_the_step_and_stay_accurate(values):
+    start = np.array([-0.15, 0.0, 0.21, 0.02, 0.1, 0.3, 0.0, -0.2])
+    actions = np.repeat(np.random.default_rng(3).uniform(-1, 1, (3, 2)), 4, axis=0).astype(np.float32)
+    states = rollout(WORLD, [values], start, actions).states[0]
+    assert np.abs(states - reference(start, WORLD.force(actions), *values)).max() < 1e-7
+    mixed = rollout(WORLD, [WORLD.properties.nominal, values, (1.0, 0.5, 300.0)], start, actions)
+    assert np.array_equal(mixed.states[1], states)
 
 
 @pytest.mark.parametrize("n", [2, 3, 17, 257])

@@ -411,3 +411,23 @@ def test_a_snapshot_of_vectors_and_pixel_wrappers_continues_exactly():
         set_state(env, saved)
     for action, step in zip(actions(env, 9, seed=1), want, strict=True):
         assert data_equivalence(env.step(action), step, exact=True)
+
+
+def test_channels_first_suits_the_image_policies_of_sb3():
+    from stable_baselines3 import PPO
+
+    def make(**kwargs):
+        return TemporalDifference(gym.make("sprii/Pendulum-v0", obs_type="pixels"), **kwargs)
+
+    last, first = make(), make(channels_first=True)
+    assert first.observation_space.shape == (2, 64, 64)
+    for env in (last, first):
+        env.reset(seed=0)
+    action = np.ones(1, np.float32)
+    assert np.array_equal(last.step(action)[0].transpose(2, 0, 1), first.step(action)[0])
+    vector = VectorTemporalDifference(gym.make_vec("sprii/Pendulum-v0", 3, obs_type="pixels"), channels_first=True)
+    observation, _ = vector.reset(seed=0)
+    assert observation.shape == (3, 2, 64, 64)
+    assert observation in vector.observation_space
+    normalised = {"normalize_images": False, "features_extractor_kwargs": {"normalized_image": True}}
+    PPO("CnnPolicy", first, n_steps=8, batch_size=8, n_epochs=1, policy_kwargs=normalised, device="cpu").learn(8)

@@ -3,8 +3,24 @@
 One kernel a file; a further one is one more class with `columns` and `bind`.
 """
 
-from sprii_envs.relations.kernels.base import BoundKernel, Kernel
+from sprii_envs.relations.kernels.base import BoundKernel, Counts, Kernel, Support
+from sprii_envs.relations.kernels.candidates import Candidates, load_candidates, save_candidates
 from sprii_envs.relations.kernels.derangement import Derangement, derangement
+from sprii_envs.relations.kernels.mismatch import Mismatch
+from sprii_envs.relations.kernels.mixture import Mixture
 from sprii_envs.relations.kernels.uniform import Uniform
 
-__all__ = ["BoundKernel", "Derangement", "Kernel", "Uniform", "derangement"]
+__all__ = [
+    "BoundKernel",
+    "Candidates",
+    "Counts",
+    "Derangement",
+    "Kernel",
+    "Mismatch",
+    "Mixture",
+    "Support",
+    "Uniform",
+    "derangement",
+    "load_candidates",
+    "save_candidates",
+]

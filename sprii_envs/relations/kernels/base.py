@@ -1,5 +1,6 @@
 """What a donor kernel is: a small frozen description that, bound to one table and one relation, draws."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -8,6 +9,18 @@ from numpy.typing import NDArray
 from sprii_envs.relations.index import PairIndex
 from sprii_envs.relations.relation import Relation
 from sprii_envs.relations.table import EpisodeTable, Rows
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How much each row (N,) can draw from, where no relation says it."""
+
+    systems: Rows
+    histories: Rows
+
+
+Support = Relation | Counts | tuple["Support", ...]
+"""What a kernel can draw: all legal pairs of a relation, counts by recipient, or parts with no pair in common."""
 
 
 class BoundKernel(Protocol):
@@ -19,8 +32,8 @@ class BoundKernel(Protocol):
         ...
 
     @property
-    def support(self) -> Relation:
-        """The relation whose legal pairs are all that this kernel can draw (what `audit` reports)."""
+    def support(self) -> Support:
+        """What this kernel can draw, for `audit`."""
         ...
 
     def donor_marginal(self, recipient: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -93,7 +93,7 @@ def derangement(rng: np.random.Generator, labels: Rows) -> Rows:
     n = len(labels)
     for _ in range(8):  # before anything is counted: nearly always enough for distinct labels
         candidate = rng.permutation(n)
-        if (labels[candidate] != labels).all():
+        if not np.count_nonzero(labels[candidate] == labels):
             return candidate
     labels, _ = factorize(labels)
     sizes = np.bincount(labels)

@@ -214,6 +214,12 @@ def test_what_is_not_a_bank_is_never_replaced(protocol, tmp_path):
     assert (folder / "thesis.tex").read_text() == file.read_text() == "precious"
 
 
+def test_an_empty_folder_becomes_the_bank(protocol, tmp_path):
+    path = tmp_path / "made by hand"
+    path.mkdir()
+    assert len(build(protocol, path)) == protocol.episodes
+
+
 def test_somebody_elses_partial_folder_is_left_alone(protocol, tmp_path):
     path = tmp_path / "bank"
     other = storage.partial_path(path)

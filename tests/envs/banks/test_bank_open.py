@@ -212,6 +212,7 @@ def test_windows_broadcast_and_are_writable_copies(bank):
     [
         ([0, 30], [0, 0], 2, "no episode 30; episode ids are 0 to 29"),
         ([-1], [0], 2, "no episode -1"),
+        ([0], [2**63 - 1], 2, "is not inside episode 0"),
         ([0, 3], [0, 19], 2, "window of 2 from 19 is not inside episode 3, which has 20 entries of 'states'"),
         ([0], [-1], 2, "window of 2 from -1"),
         ([0], [0], 0, "at least 1 entry"),

@@ -1,0 +1,31 @@
+"""Minari itself, imported when it is needed."""
+
+from typing import Any
+
+_NEEDS = 'Minari datasets need Minari 0.5.4 or newer with HDF5 and Pillow: pip install "sprii[minari]"'
+# Minari before this version always stored images as JPEG. Each release lists the older versions it reads.
+_LOSSLESS = "0.5.4"
+
+
+def package() -> Any:
+    """The module `minari`; ImportError saying what to install where it, h5py or Pillow is missing or too old."""
+    try:
+        import h5py
+        import minari
+        import PIL
+    except ImportError as error:
+        raise ImportError(f"{_NEEDS} ({error})") from error
+    del h5py, PIL
+    if _LOSSLESS not in minari.supported_dataset_versions:
+        raise ImportError(f"{_NEEDS} (installed: {minari.__version__})")
+    return minari
+
+
+def opened(dataset: Any) -> Any:
+    """A MinariDataset as it is, or the local one of an id; ValueError where there is none."""
+    if not isinstance(dataset, str):
+        return dataset
+    try:
+        return package().load_dataset(dataset)
+    except FileNotFoundError:
+        raise ValueError(f"no local Minari dataset {dataset!r}: download it with `minari download {dataset}`") from None

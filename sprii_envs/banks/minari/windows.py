@@ -1,0 +1,118 @@
+"""Windows of a Minari dataset's columns."""
+
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sprii_envs.banks.minari.package import opened, package
+from sprii_envs.banks.ranges import integers, ranges
+from sprii_envs.relations import EpisodeTable
+from sprii_envs.relations.table import few
+
+_STEPS = ("actions", "rewards", "terminations", "truncations")
+
+
+class MinariWindows:
+    """Reads windows of a MinariDataset (or the local one of an id), for the episodes of its `table`.
+
+    `table` is `from_minari(dataset)` or any selection from it. Raw HDF5 is sliced, so only the chunks of a window are
+    read; other storages, and images that Minari stored as JPEG (a warning says so: they are not the pixels that were
+    recorded), are decoded a whole episode at a time.
+    """
+
+    def __init__(self, dataset: Any, table: EpisodeTable) -> None:
+        """ValueError if `table` has episodes that the dataset does not have."""
+        package()
+        from minari.dataset.minari_storage import is_image_space
+
+        self.dataset = opened(dataset)
+        self.table = table
+        unknown = np.setdiff1d(table["episode"], self.dataset.episode_indices)
+        if len(unknown):
+            raise ValueError(f"the Minari dataset {self.dataset.id!r} has no episodes {few(unknown)} of the table")
+        order = np.argsort(table["episode"])
+        self._ids, self._lengths = table["episode"][order], table["length"][order]
+        storage = self.dataset.storage
+        spaces = (self.dataset.observation_space, self.dataset.action_space)
+        self._jpeg = storage.jpeg_encoding and any(is_image_space(leaf) for space in spaces for leaf in _leaves(space))
+        self._file = storage.data_path / "main_data.hdf5" if storage.FORMAT == "hdf5" and not self._jpeg else None
+        if self._jpeg:
+            warnings.warn(
+                f"the Minari dataset {self.dataset.id!r} stores images as JPEG: these are not the recorded pixels",
+                stacklevel=2,
+            )
+
+    def windows(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> NDArray[Any]:
+        """Windows (n, length, *item) of a column: entries starts…starts+length−1 of each episode.
+
+        `column` is "observations", "actions", "rewards", "terminations" or "truncations"; parts of dictionaries
+        and infos are "observations/image" and "infos/contact". `episodes` are ids of the table, its `episode`
+        column; with `starts` they are (n,) integers or broadcast to that. ValueError for an unknown column or episode
+        and for a window that crosses the end of its episode.
+        """
+        ids = np.atleast_1d(integers("episodes", episodes))
+        rows = np.searchsorted(self._ids, ids).clip(max=len(self._ids) - 1)
+        if (wrong := self._ids[rows] != ids).any():
+            raise ValueError(f"no episode {ids[wrong.argmax()]} in the table of {self.dataset.id!r}")
+        fewer = column.split("/")[0] in _STEPS
+        found = ranges(self._lengths, fewer, rows, starts, length, column)
+        asked = self._ids[found.rows]
+        read = self._slices if self._file is not None else self._decoded
+        parts = read(column, asked.tolist(), found.begins.tolist(), found.length)
+        return np.stack(parts)
+
+    def _slices(self, column: str, episodes: list[int], starts: list[int], length: int) -> list[NDArray[Any]]:
+        import h5py
+
+        with h5py.File(self._file, "r") as file:
+            parts = []
+            for episode, start in zip(episodes, starts, strict=True):
+                entry = file.get(f"episode_{episode}/{column}")
+                if not isinstance(entry, h5py.Dataset):
+                    raise self._unknown(column, episode)
+                parts.append(self._whole(np.asarray(entry[start : start + length]), column, episode, start, length))
+        return parts
+
+    def _decoded(self, column: str, episodes: list[int], starts: list[int], length: int) -> list[NDArray[Any]]:
+        wanted: dict[int, list[int]] = {}
+        for place, episode in enumerate(episodes):
+            wanted.setdefault(episode, []).append(place)
+        parts: list[Any] = [None] * len(episodes)
+        for episode, data in zip(wanted, self.dataset.storage.get_episodes(list(wanted)), strict=True):
+            entry: Any = data
+            for key in column.split("/"):
+                if isinstance(entry, tuple) and key.startswith("_index_"):
+                    entry = entry[int(key.removeprefix("_index_"))]
+                elif isinstance(entry, dict) and key in entry:
+                    entry = entry[key]
+                else:
+                    raise self._unknown(column, episode)
+            if entry is None or isinstance(entry, dict | tuple):
+                raise self._unknown(column, episode)
+            for place in wanted[episode]:
+                begin = starts[place]
+                window = np.asarray(entry[begin : begin + length])
+                parts[place] = self._whole(window, column, episode, begin, length)
+        return parts
+
+    def _unknown(self, column: str, episode: int) -> ValueError:
+        return ValueError(f"episode {episode} of the Minari dataset {self.dataset.id!r} has no column {column!r}")
+
+    def _whole(self, window: NDArray[Any], column: str, episode: int, start: int, length: int) -> NDArray[Any]:
+        if len(window) != length:  # infos may have fewer entries than observations
+            raise ValueError(
+                f"window of {length} from {start} is not inside episode {episode}: {column!r} ends after "
+                f"{start + len(window)} entries"
+            )
+        return window
+
+
+def _leaves(space: gym.Space[Any]) -> list[gym.Space[Any]]:
+    if isinstance(space, gym.spaces.Dict):
+        return [leaf for part in space.spaces.values() for leaf in _leaves(part)]
+    if isinstance(space, gym.spaces.Tuple):
+        return [leaf for part in space.spaces for leaf in _leaves(part)]
+    return [space]

@@ -1,0 +1,57 @@
+"""Which entries of which episodes a window reads: checked in one place for every kind of store."""
+
+import operator
+from typing import NamedTuple, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Whole = NDArray[np.int64]
+
+
+class Ranges(NamedTuple):
+    """Windows begin…begin+length−1 of rows: `rows` and `begins` are (n,) int64."""
+
+    rows: Whole
+    begins: Whole
+    length: int
+
+
+def ranges(
+    lengths: Whole, fewer: int, episodes: ArrayLike, starts: ArrayLike, length: SupportsIndex, of: str
+) -> Ranges:
+    """The windows of a column whose episodes have `lengths − fewer` entries, (E,); episodes are rows of it.
+
+    `episodes` and `starts` are (n,) integers or broadcast to that. ValueError naming the first window that is not
+    inside its episode, and for anything else that is no window; `of` names the column.
+    """
+    length = operator.index(length)
+    if length < 1:
+        raise ValueError(f"a window holds at least 1 entry, got {length}")
+    rows, begins = np.atleast_1d(integers("episodes", episodes)), integers("starts", starts)
+    try:
+        rows, begins = np.broadcast_arrays(rows, begins)
+    except ValueError:
+        raise ValueError(f"episodes {rows.shape} and starts {begins.shape} do not fit together") from None
+    if rows.ndim != 1:
+        raise ValueError(f"episodes and starts must be one-dimensional, got shape {rows.shape}")
+    outside = (rows < 0) | (rows >= len(lengths))
+    if outside.any():
+        raise ValueError(f"no episode {rows[outside.argmax()]}; episode ids are 0 to {len(lengths) - 1}")
+    entries = lengths[rows] - fewer
+    crossing = (begins < 0) | (begins > entries - length)
+    if crossing.any():
+        i = int(crossing.argmax())
+        raise ValueError(
+            f"window of {length} from {begins[i]} is not inside episode {rows[i]}, "
+            f"which has {entries[i]} entries of {of!r}"
+        )
+    return Ranges(rows, begins, length)
+
+
+def integers(name: str, values: ArrayLike) -> Whole:
+    """`values` as int64; ValueError naming `name` if they are not integers."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" and array.size:
+        raise ValueError(f"{name} must be integers, got {array.dtype}")
+    return array.astype(np.int64, copy=False)

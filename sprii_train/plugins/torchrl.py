@@ -1,0 +1,84 @@
+"""Relation pairs in TorchRL: `ReplayBuffer(storage=..., sampler=RelationSampler(pairs), batch_size=48)`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import ArrayLike
+
+from sprii_envs.relations import PairSampler, WindowSampler
+from sprii_train.plugins.flat import FlatPairs
+
+try:
+    from tensordict import TensorDict, TensorDictBase
+    from torchrl.data.replay_buffers.samplers import Sampler
+    from torchrl.data.replay_buffers.storages import Storage, TensorStorage
+except ImportError as error:
+    raise ImportError(f"sprii_train.plugins.torchrl needs TorchRL: pip install 'sprii[torchrl]' ({error})") from error
+
+
+class RelationSampler(Sampler):
+    """A replay-buffer sampler of `batch_size` pairs of related episodes, or of windows of them.
+
+    A sample has the leading axes (2, batch_size), with windows (2, batch_size, history), so
+    `recipient, donor = buffer.sample()`; `as_pairs` names the two. The k-th sample is `pairs.batch(k, batch_size)`: it
+    depends on the pair sampler's seed and step, not on the buffer's generator. The info has "correct": whether a pair
+    satisfies the relation, in the shape of the sample.
+
+    `pairs`, `windows` and `first` are those of `flat.FlatPairs`. They describe a one-dimensional tensor storage as it is: once
+    other episodes are written, give the buffer (`set_sampler`) one of a new table. ValueError for another kind of
+    storage, or one that the table reaches beyond.
+    """
+
+    def __init__(
+        self, pairs: PairSampler, windows: WindowSampler | None = None, first: ArrayLike | None = None
+    ) -> None:
+        self.flat = FlatPairs(pairs, windows, first)
+
+    @property
+    def pairs(self) -> PairSampler:
+        """The pair sampler, whose `step` is that of the next sample."""
+        return self.flat.pairs
+
+    def sample(self, storage: Storage, batch_size: int) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Entries (2, n) or (2, n, history) and {"correct"}; one step on."""
+        if not isinstance(storage, TensorStorage) or storage.ndim != 1 or len(storage) < self.flat.entries:
+            raise ValueError(
+                f"the episode table needs a LazyTensorStorage or LazyMemmapStorage of one dimension and at least "
+                f"{self.flat.entries} entries; this {type(storage).__name__} has {storage.ndim} and {len(storage)}"
+            )
+        entries, correct = (torch.from_numpy(array) for array in self.flat.batch(self.pairs.step, batch_size))
+        self.pairs.step += 1
+        while correct.ndim < entries.ndim - 1:
+            correct = correct[..., None]
+        return entries, {"correct": correct.expand(entries.shape).clone()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The pair sampler's state."""
+        return self.pairs.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue there; ValueError for the state of another law or table."""
+        self.pairs.load_state_dict(state_dict)
+
+    def dumps(self, path: str | Path) -> None:
+        """Write the state as JSON into the folder `path`."""
+        Path(path).mkdir(parents=True, exist_ok=True)
+        (Path(path) / "relation_sampler.json").write_text(json.dumps(self.state_dict()))
+
+    def loads(self, path: str | Path) -> None:
+        """Read what `dumps` wrote."""
+        self.load_state_dict(json.loads((Path(path) / "relation_sampler.json").read_text()))
+
+    def _empty(self) -> None:
+        """Nothing: the table stays, and sampling an emptied storage is an error."""
+
+
+def as_pairs(sample: TensorDictBase) -> TensorDict:
+    """{"recipient": …, "donor": …} of a sample; its batch size is that of one side.
+
+    Also a `transform` of `ReplayBuffer`. `TensorDictReplayBuffer` adds its indices after transforms, in the shape of
+    the sample: apply it to what `sample()` returns there.
+    """
+    return TensorDict({"recipient": sample[0], "donor": sample[1]}, batch_size=sample.batch_size[1:])
