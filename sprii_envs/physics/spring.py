@@ -83,12 +83,14 @@ def step(state: Array, force: Array, c: Coefficients, dt: float) -> Array:
         after = np.empty_like(state)
         row, (fx, fy) = state[0].tolist(), force[0].tolist()
         points = [complex(row[i], row[i + 1]) for i in (0, 2, 4, 6)]
-        moved = _move(points, complex(fx, fy), _Numbers._make(array[0].tolist() for array in c[:-1]), c.substeps[0], dt)
+        moved = _move(
+            points, complex(fx, fy), _Numbers._make(array[0].tolist() for array in c[:-1]), int(c.substeps[0]), dt
+        )
         after[0] = [part for point in moved for part in (point.real, point.imag)]
         return after
     if c.substeps.max() > 1:
         after = np.empty_like(state)
-        for parts in np.unique(c.substeps):
+        for parts in np.unique(c.substeps).tolist():
             rows = np.flatnonzero(c.substeps == parts)
             after[rows] = _several(state[rows], force[rows], [field[rows] for field in c[:-1]], parts, dt)
         return after

@@ -9,6 +9,7 @@ Since ties are broken by episode id, permuting the rows of a table leaves every 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,11 +65,11 @@ class PairIndex:
         """Exact probability (N,) of each row as donor, for recipients drawn with probability (N,)."""
         if self.same_episode:
             return recipient
-        share = np.divide(recipient, self.legal, out=np.zeros(len(recipient)), where=self.legal > 0)
-        total = np.zeros(len(recipient))
-        for sign, joint in overlaps(self.span, self.further):
-            total += sign * np.bincount(joint, share)[joint]
-        return total.clip(0.0)
+        return legal_sums(
+            self.span,
+            self.further,
+            np.divide(recipient, self.legal, out=np.zeros(len(recipient)), where=self.legal > 0),
+        )
 
     def _listed(self, rng: np.random.Generator, recipient: int) -> int:
         pool = self.donors(recipient)
@@ -114,11 +115,33 @@ def build_index(table: EpisodeTable, relation: Relation) -> PairIndex:
     span = np.empty((len(rows), 4), np.int64)
     span[order] = np.stack([start, size, block_start - start, block], 1)
     further = tuple(codes for codes, _ in differ[1:])
-    legal = sum(sign * np.bincount(joint)[joint] for sign, joint in overlaps(span, further))
-    return PairIndex(order, span, np.asarray(legal), further, False)
+    legal = span[:, 1] - span[:, 3]
+    if further:
+        legal = legal_sums(span, further, np.ones(len(rows))).astype(np.int64)
+    return PairIndex(order, span, legal, further, False)
 
 
-def overlaps(span: NDArray[np.int64], further: tuple[Rows, ...]) -> Iterator[tuple[int, Rows]]:
+def legal_sums(
+    span: NDArray[np.int64], further: tuple[Rows, ...], values: NDArray[Any]
+) -> NDArray[np.float64]:
+    """The sum (N,) of values ≥ 0 (N,) over every row's legal donors, without listing a pair."""
+    if further:
+        total = sum(sign * np.bincount(joint, values)[joint] for sign, joint in _overlaps(span, further))
+        return np.asarray(total, np.float64).clip(0.0)
+    # The block with the largest sum of its group is kept apart: nothing small is ever a difference of large sums.
+    group, block = span[:, 0], span[:, 0] + span[:, 2]
+    inner = np.bincount(block, values)[block]
+    largest = np.zeros(len(span))
+    np.maximum.at(largest, group, inner)
+    head = np.full(len(span), len(span))
+    tops = inner == largest[group]
+    np.minimum.at(head, group[tops], block[tops])
+    apart = block == head[group]
+    others = np.bincount(group, np.where(apart, 0.0, values))[group]
+    return np.where(apart, others, largest[group] + (others - inner).clip(0.0))
+
+
+def _overlaps(span: NDArray[np.int64], further: tuple[Rows, ...]) -> Iterator[tuple[int, Rows]]:
     """Inclusion–exclusion over excluded labels: (sign, label codes (N,)) of every set of `differ` columns.
 
     Σ sign · (a sum over the rows of one's code) is that sum over one's legal donors, without listing a pair.

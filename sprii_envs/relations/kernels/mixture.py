@@ -43,8 +43,8 @@ class Mixture:
     """
 
     alpha: float
-    correct: Kernel = Uniform()
-    wrong: Derangement | Mismatch = Derangement()
+    correct: Kernel = Uniform()  # noqa: RUF009 (frozen and stateless)
+    wrong: Derangement | Mismatch = Derangement()  # noqa: RUF009
     mode: Literal["exact", "iid"] = "exact"
 
     def __post_init__(self) -> None:
