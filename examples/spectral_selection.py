@@ -2,10 +2,10 @@
 
     python examples/spectral_selection.py --out spectral-selection.png
 
-Three factors, mass, drag and stiffness, are the history, and predict the target with scores 3, 4 and 2. Pairs that share
-the mass (G1) penalise drag and stiffness; pairs that share mass and drag (G2) penalise stiffness only. One dimension of
-code then keeps the mass under G1 and the drag under G2, though the mass is shared in both. The measured bars come from
-20 banks of 12,800 systems each: K is a regression on the bank, D_G the disagreement of pairs that `PairSampler` draws.
+Three factors, mass, drag and stiffness, are the history, and predict the target with scores 3, 4 and 2. Pairs that
+share the mass (G1) penalise drag and stiffness; pairs that share mass and drag (G2) penalise stiffness only. One
+dimension of code then keeps the mass under G1 and the drag under G2, though the mass is shared in both. The points come
+from 20 banks of 12,800 systems: K is a regression on the bank, D_G the disagreement of pairs that `PairSampler` draws.
 """
 
 import argparse
@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from sprii_envs.relations import EpisodeTable, PairSampler, Relation
 from sprii_train.analysis.theory import crossing, disagreement, fit_reference, select, selection_matrix
 from sprii_train.analysis.theory.crossing import SCORES
+from sprii_train.reports.figures import png
 
 G1 = Relation(shared=("mass",), differ=("drag", "stiffness"), name="G1")
 G2 = Relation(shared=("mass", "drag"), differ=("stiffness",), name="G2")
@@ -46,7 +47,7 @@ def main() -> None:
     handles, names = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
     figure.axes[0].set_ylabel("score of the factor")
-    FigureCanvasAgg(figure).print_png(out)
+    out.write_bytes(png(figure, dpi=150))
     print(f"wrote {out}")
 
 
@@ -78,12 +79,12 @@ def measure(relation: Relation) -> Measured:
     return Measured(*(np.stack(part) for part in zip(*found, strict=True)))
 
 
-def panel(axis, relation: Relation, measured: Measured) -> None:
+def panel(axis: Axes, relation: Relation, measured: Measured) -> None:
     """Bars: gray KᵀK, coloured M_G; black points: mean ± SD over banks; diamond: the selected direction."""
     exact = crossing(relation.shared)
     for x, name in enumerate(FACTORS):
         axis.bar(x - 0.2, exact.predictive[name], 0.38, color="#bdbdbd", label="predictive, KᵀK" if x == 0 else None)
-        label = "less disagreement, KᵀK − D" if x == 0 else None
+        label = "coloured: less disagreement, KᵀK − D" if x == 0 else None
         axis.bar(x + 0.2, exact.penalised[name], 0.38, color=COLOURS[name], label=label)
     for shift, values in ((-0.2, measured.predictive), (0.2, measured.penalised)):
         label = f"sampled, mean ± SD of {BANKS} banks" if shift < 0 else None

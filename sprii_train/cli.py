@@ -205,6 +205,7 @@ class AuditRelation:
     """Say what a relation allows on a bank, and what a donor kernel draws."""
 
     bank: Positional[Path]
+    """Folder of the bank."""
     relation: str
     """A name of `sprii relations list`: G1, G2, G3, same-system, same-rollout or label:COLUMN."""
     split: str = "train"
@@ -229,7 +230,10 @@ class AuditRelation:
         from sprii_envs.banks import Bank
         from sprii_envs.relations import PairSampler, named_kernel, named_relation
 
-        table = Bank.open(self.bank).split(self.split, unseal=self.unseal)
+        bank = Bank.open(self.bank)
+        if self.split in bank.protocol.sealed_splits and not self.unseal:
+            raise ValueError(f"{self.bank}: the split {self.split!r} is sealed; --unseal opens it")
+        table = bank.split(self.split, unseal=self.unseal)
         relation = named_relation(self.relation, table, other_system=self.other_system)
         kernel = named_kernel(self.kernel, table, relation, alpha=self.alpha, seed=self.seed)
         sampler = PairSampler(table, relation, kernel, self.seed, distinct="system", on_missing="drop")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs.relations.index import build_index, fold
-from sprii_envs.relations.kernels.base import Counts, Support
+from sprii_envs.relations.kernels.base import Counts, ListedKernel, Support
 from sprii_envs.relations.recipients import Distinct
 from sprii_envs.relations.relation import Relation
 from sprii_envs.relations.streams import AUDIT, check_count, stream
@@ -34,8 +34,8 @@ class Audit:
     """A report on one `PairSampler`. Ranges are (min, max) over recipients with a legal donor.
 
     Everything is exact, except the match rates and the share of correct pairs, which come from `draws` seeded
-    pairs, and what `sampled` names: systems per recipient, when one system has several labels in a `differ`
-    column, come from 256 seeded recipients.
+    pairs (of a Graph they are exact too), and what `sampled` names: systems per recipient, when one system has
+    several labels in a `differ` column, come from 256 seeded recipients.
     """
 
     relation: str
@@ -57,7 +57,7 @@ class Audit:
     recipient_weight: tuple[float, float]  # an episode's probability as recipient × recipients; 1 is even
     donor_weight: tuple[float, float]
     marginal_gap: float  # total variation between the recipient and the donor marginal
-    draws: int
+    draws: int  # 0: all pairs were weighed by their probability
     sampled: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Audit:
             ("donor–recipient gap", f"{self.marginal_gap:.4f}"),
         ]
         width = max(len(name) for name, _ in rows)
-        notes = [f"* from {self.draws:,} seeded pairs; the rest is exact"]
+        notes = [f"* from {self.draws:,} seeded pairs; the rest is exact" if self.draws else "* over all pairs: exact"]
         if self.sampled:
             notes = [f"{notes[0]}, except {' and '.join(self.sampled)}: from {_LISTED} recipients"]
         return "\n".join([f"{name:<{width}}  {value}" for name, value in rows] + notes)
@@ -102,7 +102,9 @@ def audit(sampler: PairSampler, draws: int) -> Audit:
     used = np.flatnonzero((bound.legal > 0) | (donor * len(table) > _NEVER))
     eligible, eligible_histories, eligible_exact = _count(table, used, sampler.relation, rows, sampler.seed)
     selected, supported, selected_exact = _count(table, used, bound.support, rows, sampler.seed)
-    pairs = _draw(sampler, draws)
+    listed = bound.pairs(recipient) if isinstance(bound, ListedKernel) else None
+    first, second, correct = _draw(sampler, draws) if listed is None else listed[:3]
+    weight = None if listed is None else listed.probability
     labels = [name for name in table.columns if name not in ("episode", "rollout", "length", "split", "ending")]
     return Audit(
         relation=str(sampler.relation),
@@ -117,14 +119,14 @@ def audit(sampler: PairSampler, draws: int) -> Audit:
         selected_systems=_extent(selected),
         rollouts_per_system=_extent(np.unique(table["system"][used], return_counts=True)[1]),
         supported_histories=_extent(supported),
-        match_rates={name: float((table[name][pairs[0]] == table[name][pairs[1]]).mean()) for name in labels},
-        correct_rate=float(pairs[2].mean()),
+        match_rates={name: _share(table[name][first] == table[name][second], weight) for name in labels},
+        correct_rate=_share(correct, weight),
         recipient_entropy=_entropy(recipient, len(rows)),
         donor_entropy=_entropy(donor, len(used)),
         recipient_weight=_weights(recipient[rows]),
         donor_weight=_weights(donor[used]),
         marginal_gap=float(np.abs(recipient - donor).sum() / 2),
-        draws=len(pairs[0]),
+        draws=len(first) if listed is None else 0,
         sampled=("eligible systems",) * (not eligible_exact) + ("selected systems",) * (not selected_exact),
     )
 
@@ -193,6 +195,10 @@ def _draw(sampler: PairSampler, draws: int) -> tuple[Rows, Rows, NDArray[np.bool
         batches.append((recipient, *sampler.bound.draw(rng, step, recipient)))
     recipient, donor, correct = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     return recipient, donor, correct
+
+
+def _share(true: NDArray[np.bool_], weight: NDArray[np.float64] | None) -> float:
+    return float(true.mean() if weight is None else true @ weight)
 
 
 def _entropy(probability: NDArray[np.float64], count: int) -> float:

@@ -42,9 +42,10 @@ def balance(table: EpisodeTable, relation: Relation, index: PairIndex) -> PairIn
     if uneven.max() > _EVEN:
         row = int(uneven.argmax())
         raise ValueError(
-            f"law='balanced' was not found for {_named(table, relation.shared, row, 'the table')}: no law over the "
-            f"legal pairs makes recipients and donors even, or it is too near to none; the closest found has episode "
-            f"{table['episode'][row]} ({_named(table, relation.differ, row, 'alone')}) off by {uneven[row]:.1%} as donor"
+            f"law='balanced' was not found under the relation '{relation}' for "
+            f"{_named(table, relation.shared, row, 'the table')}: no law over its legal pairs has even recipients and "
+            f"donors, or nearly none; in the closest found, episode {table['episode'][row]} "
+            f"({_named(table, relation.differ, row, 'alone')}) is off by {uneven[row]:.1%} as donor"
         )
     return balanced
 
@@ -126,5 +127,6 @@ def _iterated(index: PairIndex) -> NDArray[np.float64]:
 
 
 def _legal_mass(terms: list[tuple[int, Rows]], mass: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`legal_sums` over cells, with their joint labels computed once."""
     total = sum(sign * np.bincount(joint, mass)[joint] for sign, joint in terms)
-    return np.asarray(total, float).clip(0.0)
+    return np.asarray(total, np.float64).clip(0.0)

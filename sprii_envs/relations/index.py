@@ -121,12 +121,10 @@ def build_index(table: EpisodeTable, relation: Relation) -> PairIndex:
     return PairIndex(order, span, legal, further, False)
 
 
-def legal_sums(
-    span: NDArray[np.int64], further: tuple[Rows, ...], values: NDArray[Any]
-) -> NDArray[np.float64]:
+def legal_sums(span: NDArray[np.int64], further: tuple[Rows, ...], values: NDArray[Any]) -> NDArray[np.float64]:
     """The sum (N,) of values ≥ 0 (N,) over every row's legal donors, without listing a pair."""
     if further:
-        total = sum(sign * np.bincount(joint, values)[joint] for sign, joint in _overlaps(span, further))
+        total = sum(sign * np.bincount(joint, values)[joint] for sign, joint in overlaps(span, further))
         return np.asarray(total, np.float64).clip(0.0)
     # The block with the largest sum of its group is kept apart: nothing small is ever a difference of large sums.
     group, block = span[:, 0], span[:, 0] + span[:, 2]
@@ -141,7 +139,7 @@ def legal_sums(
     return np.where(apart, others, largest[group] + (others - inner).clip(0.0))
 
 
-def _overlaps(span: NDArray[np.int64], further: tuple[Rows, ...]) -> Iterator[tuple[int, Rows]]:
+def overlaps(span: NDArray[np.int64], further: tuple[Rows, ...]) -> Iterator[tuple[int, Rows]]:
     """Inclusion–exclusion over excluded labels: (sign, label codes (N,)) of every set of `differ` columns.
 
     Σ sign · (a sum over the rows of one's code) is that sum over one's legal donors, without listing a pair.

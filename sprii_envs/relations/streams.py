@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 # One word of Philox's 256-bit counter separates the users of one (seed, step); a stream would have to draw
 # 2^194 numbers to run into its neighbour.
-PAIRS, WINDOWS, AUDIT, CANDIDATES = 0, 1, 2, 3
+PAIRS, WINDOWS, AUDIT, CANDIDATES, COLLECTION, GRAPH = 0, 1, 2, 3, 4, 5
 # Stream of `sprii_envs.randomness` from which an episode's evaluation window comes; environments use 0 and 1.
 EVALUATION = 2
 
@@ -35,7 +35,8 @@ def check_count(value: SupportsIndex, name: str, minimum: int = 0, maximum: int 
 def stream(seed: int, step: int, purpose: int) -> np.random.Generator:
     """The generator of one step: Philox keyed by (seed, step), each in [0, 2^64), offset by `purpose`."""
     counter = np.array([0, 0, 0, purpose], np.uint64)
-    return np.random.Generator(np.random.Philox(_Key((seed, step)), counter=counter))
+    # NumPy takes any ISeedSequence; its type stubs know only one.
+    return np.random.Generator(np.random.Philox(_Key((seed, step)), counter=counter))  # pyright: ignore[reportArgumentType]
 
 
 class _Key(ISeedSequence):

@@ -6,6 +6,7 @@ immutable; labels are compared exactly, so a relation over a continuous property
 
 import difflib
 import hashlib
+import operator
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
@@ -147,6 +148,27 @@ class EpisodeTable:
         part._columns = {name: _frozen(values[chosen]) for name, values in self._columns.items()}
         part.rows = _frozen(self.rows[chosen])
         return part
+
+    def budget(self, rollouts: int) -> Self:
+        """The sub-table of the first `rollouts` episodes of every system: those of rollout 0…rollouts−1.
+
+        The R2, R4 and R8 of the paper: nested, so a smaller budget takes episodes away and changes none. ValueError
+        naming the systems that lack one of them.
+        """
+        if operator.index(rollouts) < 1:
+            raise ValueError(f"a budget holds at least 1 rollout of a system, got {rollouts}")
+        codes, systems = self.codes("system")
+        chosen = np.flatnonzero((self["rollout"] >= 0) & (self["rollout"] < rollouts))
+        found = np.unique(np.stack([codes[chosen], self["rollout"][chosen]]), axis=1)[0]
+        has = np.bincount(found, minlength=systems)
+        short = np.flatnonzero(has < rollouts)
+        if len(short):
+            names = np.unique(self["system"])[short]
+            raise ValueError(
+                f"a budget of {rollouts} rollouts needs rollouts 0 to {rollouts - 1} of every system; {len(short)} of "
+                f"{systems} systems lack some: system {names[0]} has {has[short[0]]} of them (systems {few(names)})"
+            )
+        return self.select(chosen)
 
     def codes(self, name: str) -> tuple[Rows, int]:
         """Labels of a column as dense ranks: ((N,) int64 in [0, count), count). ValueError for NaN."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.relations.index import PairIndex, overlaps, runs
+from sprii_envs.relations.index import PairIndex, legal_sums, runs
 from sprii_envs.relations.streams import below
 from sprii_envs.relations.table import Rows
 
@@ -26,10 +26,9 @@ class WeightedIndex(PairIndex):
         return pool[self.weight[pool] > 0]
 
     def donor_marginal(self, recipient: NDArray[np.float64]) -> NDArray[np.float64]:
-        total = sum(sign * np.bincount(joint, self.weight)[joint] for sign, joint in overlaps(self.span, self.further))
+        total = legal_sums(self.span, self.further, self.weight)
         share = np.divide(recipient, total, out=np.zeros(len(recipient)), where=self.legal > 0)
-        reached = sum(sign * np.bincount(joint, share)[joint] for sign, joint in overlaps(self.span, self.further))
-        return (self.weight * reached).clip(0.0)
+        return self.weight * legal_sums(self.span, self.further, share)
 
     def _past_block(self, rng: np.random.Generator, recipient: Rows) -> Rows:
         start, size, offset, block = self.span.take(recipient, axis=0).T
@@ -62,10 +61,6 @@ def weigh(index: PairIndex, weight: NDArray[np.float64]) -> WeightedIndex:
     units = np.maximum(units, ordered > 0)
     rows = np.empty_like(units)
     rows[index.order] = units
-    positive = rows > 0
-    legal = sum(
-        sign * np.bincount(joint, positive).astype(np.int64)[joint]
-        for sign, joint in overlaps(index.span, index.further)
-    )
+    legal = legal_sums(index.span, index.further, rows > 0).astype(np.int64)
     mass = np.concatenate([[0], units.cumsum()])
-    return WeightedIndex(index.order, index.span, np.asarray(legal), index.further, index.same_episode, rows, mass)
+    return WeightedIndex(index.order, index.span, legal, index.further, index.same_episode, rows, mass)

@@ -53,8 +53,8 @@ class FlatPairs:
     ----------
     pairs : over the episodes in the storage; any relation, kernel and law
     windows : of the same table, lengths in entries; without it a side is the first entry of its episode
-    first : entry (N,) that each episode of the table begins at, from `episode_runs`; by default entry i is episode i, as
-        in a storage of whole episodes
+    first : entry (N,) that each episode of the table begins at, from `episode_runs`; by default entry i is episode i,
+        as in a storage of whole episodes
 
     `entries` is how many entries the storage must have.
     """

@@ -23,12 +23,13 @@ class RelationSampler(Sampler):
 
     A sample has the leading axes (2, batch_size), with windows (2, batch_size, history), so
     `recipient, donor = buffer.sample()`; `as_pairs` names the two. The k-th sample is `pairs.batch(k, batch_size)`: it
-    depends on the pair sampler's seed and step, not on the buffer's generator. The info has "correct": whether a pair
-    satisfies the relation, in the shape of the sample.
+    depends on the pair sampler's seed and step, not on the buffer's generator. With `prefetch=2` or more TorchRL's
+    threads race for the steps: each is drawn once, in no fixed order. The info has "correct": whether a pair satisfies
+    the relation, in the shape of the sample.
 
-    `pairs`, `windows` and `first` are those of `flat.FlatPairs`. They describe a one-dimensional tensor storage as it is: once
-    other episodes are written, give the buffer (`set_sampler`) one of a new table. ValueError for another kind of
-    storage, or one that the table reaches beyond.
+    `pairs`, `windows` and `first` are those of `flat.FlatPairs`. They describe a one-dimensional tensor storage as it
+    is: once other episodes are written, give the buffer (`set_sampler`) one of a new table. ValueError for another kind
+    of storage, or one that the table reaches beyond.
     """
 
     def __init__(
@@ -43,10 +44,11 @@ class RelationSampler(Sampler):
 
     def sample(self, storage: Storage, batch_size: int) -> tuple[torch.Tensor, dict[str, Any]]:
         """Entries (2, n) or (2, n, history) and {"correct"}; one step on."""
-        if not isinstance(storage, TensorStorage) or storage.ndim != 1 or len(storage) < self.flat.entries:
+        held = len(storage)  # type: ignore[arg-type]
+        if not isinstance(storage, TensorStorage) or storage.ndim != 1 or held < self.flat.entries:
             raise ValueError(
                 f"the episode table needs a LazyTensorStorage or LazyMemmapStorage of one dimension and at least "
-                f"{self.flat.entries} entries; this {type(storage).__name__} has {storage.ndim} and {len(storage)}"
+                f"{self.flat.entries} entries; this {type(storage).__name__} has {storage.ndim} and {held}"
             )
         entries, correct = (torch.from_numpy(array) for array in self.flat.batch(self.pairs.step, batch_size))
         self.pairs.step += 1

@@ -161,6 +161,77 @@ def test_bank_build_info_verify_and_damage(tmp_path):
     assert "states.f32" in damaged.stderr
 
 
+@pytest.fixture(scope="module")
+def poke(tmp_path_factory):
+    """A small factorial bank: 2 × 8 × 4 levels, of which a block has three in training."""
+    from sprii_envs.banks import PROTOCOLS, build, populations
+
+    levels = {"mass": 2, "drag": 8, "stiffness": 4}
+    parts = {"train": populations.FactorialBlocks(levels, 0, 3), "sealed": populations.FactorialBlocks(levels, 3, 4)}
+    small = {"systems": parts, "sealed_splits": ("sealed",), "rollouts": 2, "steps": 8, "frames": None}
+    return build(PROTOCOLS["poke-factorial"].replace(**small), tmp_path_factory.mktemp("poke") / "bank").path
+
+
+def audited(*arguments):
+    """Lines of an audit as a mapping."""
+    done = sprii("relations", "audit", *arguments)
+    assert done.returncode == 0, done.stderr
+    return {line.split("  ")[0]: line.split("  ")[-1].strip() for line in done.stdout.splitlines()}
+
+
+def test_relations_audit_prints_what_a_kernel_draws(poke, tmp_path):
+    # G1: of the 7 × 3 systems of a mass and another drag, the 5 of the same stiffness are not eligible.
+    found = audited(poke, "--relation", "G1")
+    assert (found["eligible systems"], found["selected systems"], found["supported histories"]) == ("16", "16", "32")
+    found = audited(poke, "--relation", "G1", "--kernel", "candidates", "--seed", 2)
+    assert (found["eligible systems"], found["selected systems"], found["supported histories"]) == ("16", "3", "6")
+    out = tmp_path / "audit.json"
+    found = audited(poke, "--relation", "G3", "--kernel", "mismatch:drag", "--alpha", "0.5", "--json", out)
+    rates = [found[f"match {name}_level *"] for name in ("mass", "drag", "stiffness")]
+    assert rates == ["100.00 %", "50.00 %", "100.00 %"]
+    saved = json.loads(out.read_text(encoding="utf-8"))
+    assert saved["supported_histories"] == [11, 11]  # one right and two of each of those 5 systems
+    assert saved["correct_rate"] == 0.5
+    found = audited(poke, "--relation", "label:mass_level", "--other-system", "--kernel", "derangement:mass_level")
+    assert found["match mass_level *"] == "0.00 %"
+    found = audited(poke, "--relation", "same-system", "--split", "sealed", "--unseal")
+    assert found["episodes"] == "32"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--relation", "G4"), "unknown relation 'G4'; did you mean 'G"),
+        (("--relation", "label:colour"), "no column 'colour'"),
+        (("--relation", "G1", "--kernel", "candidate"), "unknown kernel 'candidate'; did you mean 'candidates'"),
+        (("--relation", "G3", "--kernel", "candidates"), "made for the relations G1 and G2"),
+        (("--relation", "G3", "--kernel", "derangement", "--alpha", "1.5"), "alpha must be in [0, 1], got 1.5"),
+        (("--relation", "G3", "--kernel", "derangement", "--alpha", "nan"), "alpha must be in [0, 1], got nan"),
+        (("--relation", "G1", "--alpha", "0.5"), "alpha mixes wrong pairs in"),
+        (("--relation", "G1", "--kernel", "derangement"), "use a relation that shares 'system'"),
+        (("--relation", "same-system", "--kernel", "mismatch:drag"), "such as G3"),
+        (("--relation", "G1", "--other-system"), "goes with 'label:COLUMN' only"),
+        (("--relation", "G1", "--split", "sealed"), "--unseal opens it"),
+        (("--relation", "G1", "--split", "trian"), "no split 'trian'"),
+        (("--relation", "G1", "--seed", "-1"), "seed must be at least 0, got -1"),
+        (("--relation", "G2", "--split", "sealed", "--unseal"), "32 of 32 recipients have no legal donor"),
+    ],
+)
+def test_relations_audit_refuses_in_one_line(arguments, named, poke):
+    done = sprii("relations", "audit", poke, *arguments)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not done.stdout
+
+
+def test_relations_list_names_what_audit_takes():
+    from sprii_envs.relations import NAMED_KERNELS, NAMED_RELATIONS
+
+    lines = sprii("relations", "list").stdout.splitlines()
+    assert {line.split()[0] for line in lines} == {"relation", "kernel", *NAMED_RELATIONS, *NAMED_KERNELS}
+
+
 def test_benchmark_envs_prints_ours_beside_the_peers(tmp_path):
     out = tmp_path / "rates.json"
     done = sprii("benchmark", "envs", "--seconds", "0.01", "--repeats", "1", "--json", out)

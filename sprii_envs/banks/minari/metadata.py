@@ -49,8 +49,10 @@ def from_minari(
     labels = {key: _labels(dataset, rows, indices, key) for key in keys}
     columns: dict[str, Any] = {"episode": indices, "system": _systems(labels)}
     columns["length"] = [int(row["total_steps"]) + 1 for row in rows]
-    counted = rollout is None and not _all(rows, "rollout", int)
-    columns["rollout"] = count_rollouts(columns["system"]) if counted else _labels(dataset, rows, indices, rollout or "rollout")
+    if rollout is None and not _all(rows, "rollout", int):
+        columns["rollout"] = count_rollouts(columns["system"])
+    else:
+        columns["rollout"] = _labels(dataset, rows, indices, rollout or "rollout")
     if split is not None or _all(rows, "split", int) or _all(rows, "split", str):
         columns["split"] = _labels(dataset, rows, indices, split or "split")
     for key in rows[0]:

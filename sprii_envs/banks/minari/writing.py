@@ -109,7 +109,7 @@ def write(
 
 
 def _fill(data: Any, episodes: Iterator[Any], metadata: Iterator[Mapping[str, Any]]) -> None:
-    """All episodes in pieces: Minari adds metadata in a second pass, whose memory grows with the episodes it is over."""
+    """All episodes, in pieces: Minari adds metadata in a second pass, whose memory grows with its episodes."""
     begin = 0
     while True:
         data.update_episodes(itertools.islice(episodes, _PIECE))

@@ -1,7 +1,7 @@
 """What a donor kernel is: a small frozen description that, bound to one table and one relation, draws."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,24 @@ class BoundKernel(Protocol):
 
     def draw(self, rng: np.random.Generator, step: int, recipient: Rows) -> tuple[Rows, NDArray[np.bool_]]:
         """Donor rows (n,) for recipient rows (n,), and which of the pairs satisfy the relation."""
+        ...
+
+
+class Listed(NamedTuple):
+    """All pairs that a kernel can draw, (m,) each, and how probable they are."""
+
+    recipient: Rows
+    donor: Rows
+    correct: NDArray[np.bool_]
+    probability: NDArray[np.float64]
+
+
+@runtime_checkable
+class ListedKernel(BoundKernel, Protocol):
+    """A kernel of so few pairs that `audit` weighs all of them instead of drawing some."""
+
+    def pairs(self, recipient: NDArray[np.float64]) -> Listed:
+        """Every pair, for recipients drawn with probability (N,)."""
         ...
 
 

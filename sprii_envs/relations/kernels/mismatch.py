@@ -11,7 +11,7 @@ from sprii_envs.relations.relation import Relation
 from sprii_envs.relations.table import EpisodeTable, Rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Mismatch:
     """The relation with one factor wrong: the donor differs in `factor` and is otherwise as the relation says.
 
@@ -32,6 +32,9 @@ class Mismatch:
             object.__setattr__(self, "equal", tuple(self.equal))
             if self.factor in self.equal:
                 raise ValueError(f"no donor can both differ in {self.factor!r} and equal it")
+
+    def __repr__(self) -> str:
+        return f"Mismatch({self.factor!r}" + ("" if self.equal is None else f", equal={self.equal}") + ")"
 
     @property
     def columns(self) -> tuple[str, ...]:

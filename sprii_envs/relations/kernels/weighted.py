@@ -79,8 +79,8 @@ def _systems(table: EpisodeTable, relation: Relation, index: WeightedIndex) -> R
     member, members = factorize(group * systems + system)  # one code for each system of a group
     drawn = np.flatnonzero(index.weight)
     # A system drops out of a recipient's donors if all it has of positive weight is in the recipient's block.
-    found, where = np.unique(member[drawn], return_index=True)
-    present = np.bincount(group[drawn[where]], minlength=len(table))[group]
+    _, first = np.unique(member[drawn], return_index=True)
+    present = np.bincount(group[drawn[first]], minlength=len(table))[group]
     touched = np.unique(np.stack([member[drawn], block[drawn]], 1), axis=0)
     alone = touched[np.bincount(touched[:, 0], minlength=members)[touched[:, 0]] == 1, 1]
     return present - np.bincount(alone, minlength=len(table))[block]

@@ -3,10 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sprii_envs.relations import PairSampler, Uniform
-from sprii_envs.relations.kernels import Kernel
-from sprii_envs.relations.kernels.mismatch import Mismatch
-from sprii_envs.relations.kernels.mixture import Mixture
+from sprii_envs.relations import Kernel, Mismatch, Mixture, PairSampler, Uniform
 from sprii_train.analysis.theory.arrays import Array, rows
 
 

@@ -3,7 +3,23 @@
 import numpy as np
 from hypothesis import strategies as st
 
+from sprii_envs.banks import PROTOCOLS, simulate
 from sprii_envs.relations import EpisodeTable, Relation
+
+
+def poke(*splits, rollouts=4) -> EpisodeTable:
+    """The table of the paper's factorial PokeWorld bank, without simulating it; all splits by default."""
+    protocol = PROTOCOLS["poke-factorial"]
+    systems = simulate.systems(protocol)
+    assert systems.levels is not None
+    assert systems.split is not None
+    row = np.repeat(np.arange(len(systems.values)), rollouts)
+    columns = {"episode": np.arange(len(row)), "system": row, "rollout": np.arange(len(row)) % rollouts}
+    columns |= {"length": np.full(len(row), 64), "split": systems.split[row]}
+    columns |= {name: systems.column(name)[row] for name in systems.names}
+    columns |= {f"{name}_level": systems.levels[row, i] for i, name in enumerate(systems.names)}
+    table = EpisodeTable(columns)
+    return table.select(np.isin(table["split"], splits)) if splits else table
 
 
 def factorial(masses=3, drags=3, stiffnesses=3, rollouts=2, length=80) -> EpisodeTable:

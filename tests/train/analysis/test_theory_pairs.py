@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from theory_bank import EPISODES, FACTORS, LEVELS, Bank, Z, draw, make_bank, z_score
 
-from sprii_envs.relations import SAME_SYSTEM, Derangement, PairSampler, Relation
-from sprii_envs.relations.kernels.mismatch import Mismatch
-from sprii_envs.relations.kernels.mixture import Mixture
+from sprii_envs.relations import SAME_SYSTEM, Derangement, Mismatch, Mixture, PairSampler, Relation
 from sprii_train.analysis.theory import (
     corrupted_pressure,
     covariances,
@@ -126,6 +124,20 @@ def test_a_mixture_has_the_pressure_of_its_share_of_correct_pairs(alpha, mode):
     assert abs(z_score(sampler, CODES, pressure(alpha))) < Z
     for other in (alpha - 0.05, alpha + 0.05):
         assert not 0 <= other <= 1 or abs(z_score(sampler, CODES, pressure(other))) > 6
+
+
+def test_with_few_uneven_systems_the_formula_is_that_of_every_pair_listed():
+    rng = np.random.default_rng(6)
+    system = np.repeat(np.arange(4), [2, 5, 3, 4])
+    codes = rng.standard_normal((4, 2))[system] + rng.standard_normal((14, 2))
+    within, between = variance_components(codes, system)
+    squared = ((codes[:, None] - codes[None]) ** 2).sum(2)
+    chance = 1 / np.bincount(system)[system]  # a uniform episode of a uniform system
+    other = (system[:, None] != system[None]) * chance[:, None] * chance / (4 * 3)
+    own = (system[:, None] == system[None]) * ~np.eye(14, dtype=bool)
+    own = own / own.sum(1, keepdims=True) * chance[:, None] / 4
+    for alpha, listed in ((0.0, (other * squared).sum()), (1.0, (own * squared).sum())):
+        assert corrupted_pressure(np.eye(2), np.eye(2), between, within, alpha) == pytest.approx(listed)
 
 
 def test_uneven_systems_obey_the_same_formula():

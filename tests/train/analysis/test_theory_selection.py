@@ -46,6 +46,8 @@ def test_refinement_by_a_loop_over_coarse_groups():
 def test_a_grouping_that_does_not_refine_is_refused():
     with pytest.raises(ValueError, match="6 fine groups lie in more than one"):
         refinement(CODES, MASS, DRAG)
+    with pytest.raises(ValueError, match="1 fine groups lie"):
+        refinement([[1.0], [2.0], [3.0]], ["a", "b", "b"], ["x", "x", "y"])
 
 
 # Proposition 3
@@ -112,7 +114,10 @@ def test_a_tie_is_reported_and_the_reward_is_not_affected():
     tied = select(np.diag([2.0, 2.0, 1.0]), np.zeros((3, 3)), d=1)
     assert not tied.unique
     assert tied.reward == pytest.approx(4.0)
-    assert select(np.diag([2.0, 2.0, 1.0]), np.zeros((3, 3)), d=2).unique
+    pair = select(np.diag([2.0, 2.0, 1.0]), np.zeros((3, 3)), d=2)
+    assert pair.unique
+    assert pair.gap == pytest.approx(3.0)
+    assert not select(np.diag([2.0, 1.0, 1.0]), np.zeros((3, 3)), d=2).unique
 
 
 def test_the_crossing_of_the_paper():

@@ -1,0 +1,114 @@
+"""Collected episodes: padded columns in memory, and their table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from numpy.typing import ArrayLike, NDArray
+
+from sprii_envs.banks.ranges import ranges
+from sprii_envs.relations import EpisodeTable
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class RelatedEpisodes:
+    """Episodes as arrays with one row per row of `table`.
+
+    An episode of length L has L observations and L − 1 actions and rewards; what follows in its row is zero.
+    """
+
+    table: EpisodeTable
+    """episode, system, rollout, length, every persistent property or context feature (as `property_length` where its
+    name is one of the other columns'), and `ending`: "terminated", "truncated", or "" where collection stopped it."""
+    columns: Columns
+    """"observations" (E, steps+1, *item), or "observations/<key>" of dictionaries; "actions" (E, steps, *item);
+    "rewards" (E, steps) float64."""
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    env_spec: EnvSpec | None = None
+
+    def __len__(self) -> int:
+        """Number of episodes."""
+        return len(self.table)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A column; ValueError naming the legal ones."""
+        if name not in self.columns:
+            raise ValueError(f"no column {name!r} of the collected episodes; they have {', '.join(self.columns)}")
+        return self.columns[name]
+
+    def episode(self, row: int) -> dict[str, NDArray[Any]]:
+        """The columns of one episode, cut to its length."""
+        length = int(self.table["length"][row])
+        return {name: array[row, : length - _fewer(name)] for name, array in self.columns.items()}
+
+    def windows(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> NDArray[Any]:
+        """Windows (n, length, *item): entries starts…starts+length−1 of episodes (rows), as `Bank.windows`.
+
+        ValueError for an unknown column and for a window that crosses the end of its episode.
+        """
+        array = self[column]
+        found = ranges(self.table["length"], _fewer(column), episodes, starts, length, column)
+        return array[found.rows[:, None], found.begins[:, None] + np.arange(found.length)]
+
+    def to_minari(self, dataset_id: str, *, about: Mapping[str, Any] | None = None) -> Any:
+        """Write them to a local Minari dataset and return it; what the table tells becomes episode metadata.
+
+        `about` and errors as in `sprii_envs.banks.minari.to_minari`. An episode that collection stopped ends in a
+        truncation.
+        """
+        from sprii_envs.banks.minari.package import package
+        from sprii_envs.banks.minari.writing import check_about, needed, write
+
+        package()
+        told = [name for name in self.table.columns if name not in ("episode", "length")]
+        rows = zip(*(self.table[name].tolist() for name in told), strict=True)
+        return write(
+            dataset_id,
+            (self._buffer(row) for row in range(len(self))),
+            (dict(zip(told, row, strict=True)) for row in rows),
+            spaces=(self.observation_space, self.action_space),
+            env_spec=self.env_spec,
+            about=check_about(about or {}),
+            size=needed(sum(array.nbytes for array in self.columns.values()), len(self)),
+        )
+
+    def _buffer(self, row: int) -> Any:
+        from minari.data_collector.episode_buffer import EpisodeBuffer
+
+        data = self.episode(row)
+        last = np.zeros(len(data["rewards"]), np.bool_)
+        last[-1] = True
+        terminated = self.table["ending"][row] == "terminated"
+        return EpisodeBuffer(
+            observations=_nested(data),
+            actions=data["actions"],  # type: ignore[arg-type]
+            rewards=data["rewards"],  # type: ignore[arg-type]
+            terminations=last & terminated,
+            truncations=last & ~terminated,
+        )
+
+
+def _fewer(column: str) -> bool:
+    """Whether an episode has one entry fewer of a column than it has observations."""
+    return not column.startswith("observations")
+
+
+def _nested(data: Columns) -> Any:
+    """The observations of an episode as their space nests them."""
+    if "observations" in data:
+        return data["observations"]
+    nested: dict[str, Any] = {}
+    for name, array in data.items():
+        _, *keys = name.split("/")
+        if keys:
+            place = nested
+            for key in keys[:-1]:
+                place = place.setdefault(key, {})
+            place[keys[-1]] = array
+    return nested
