@@ -89,12 +89,12 @@ class RepeatSystem(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def __init__(self, env: gym.Env[Any, Any], episodes: int = 4) -> None:
         """`env` is one of ours, `episodes` at least 1."""
-        RecordConstructorArgs.__init__(self, episodes=episodes)
-        gym.Wrapper.__init__(self, env)
         if not isinstance(env.unwrapped, SpriiEnv):
             raise ValueError(f"RepeatSystem needs a single environment of sprii_envs, got {env}")
         if not isinstance(episodes, int | np.integer) or isinstance(episodes, bool) or episodes < 1:
             raise ValueError(f"episodes must be an int ≥ 1, got {episodes!r}")
+        RecordConstructorArgs.__init__(self, episodes=episodes)
+        gym.Wrapper.__init__(self, env)
         self.episodes = int(episodes)
         self._begun = 0  # episodes that the present system has had, the running one included
         self._system_id: str | None = None

@@ -18,12 +18,19 @@ class Ranges(NamedTuple):
 
 
 def ranges(
-    lengths: Whole, fewer: int, episodes: ArrayLike, starts: ArrayLike, length: SupportsIndex, of: str
+    lengths: Whole,
+    fewer: int,
+    episodes: ArrayLike,
+    starts: ArrayLike,
+    length: SupportsIndex,
+    of: str,
+    ids: Whole | None = None,
 ) -> Ranges:
     """The windows of a column whose episodes have `lengths − fewer` entries, (E,); episodes are rows of it.
 
     `episodes` and `starts` are (n,) integers or broadcast to that. ValueError naming the first window that is not
-    inside its episode, and for anything else that is no window; `of` names the column.
+    inside its episode, and for anything else that is no window; `of` names the column, `ids` (E,) the episodes
+    where they are not their row numbers.
     """
     length = operator.index(length)
     if length < 1:
@@ -42,8 +49,9 @@ def ranges(
     crossing = (begins < 0) | (begins > entries - length)
     if crossing.any():
         i = int(crossing.argmax())
+        episode = rows[i] if ids is None else ids[rows[i]]
         raise ValueError(
-            f"window of {length} from {begins[i]} is not inside episode {rows[i]}, "
+            f"window of {length} from {begins[i]} is not inside episode {episode}, "
             f"which has {entries[i]} entries of {of!r}"
         )
     return Ranges(rows, begins, length)

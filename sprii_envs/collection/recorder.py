@@ -1,5 +1,6 @@
 """Episodes under collection: columns that grow step by step, whatever runs the environment."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -91,6 +92,11 @@ class Recorder:
                 f"info['context_id'], or a 'context' in the observation (info has: {', '.join(info) or 'nothing'}); "
                 "otherwise pass choose="
             )
+        for name, value in told.values.items():
+            if isinstance(value, float) and math.isnan(value):
+                raise ValueError(
+                    f"the environment tells a system whose {name!r} is NaN: it cannot be grouped with others"
+                )
         before = told if of is None else self.told[of]
         if before is not None and told.label != before.label:
             raise ValueError(

@@ -61,7 +61,7 @@ def _refuse_majorities(table: EpisodeTable, relation: Relation, index: PairIndex
         held = np.bincount(block, eligible)[block]
         over = np.flatnonzero(eligible & (2 * held > size))
         if len(over):
-            row = over[(held / size)[over].argmax()]
+            row = over[(held[over] / size[over]).argmax()]
             raise ValueError(
                 f"law='balanced' is impossible under the relation '{relation}': of the {int(size[row])} episodes of "
                 f"{_named(table, relation.shared, row, 'the table')}, {int(held[row])} have {name} "

@@ -45,9 +45,10 @@ class PairIndex:
                     return donor
                 again = recipient[wrong].repeat(_REDRAWS)
                 candidate = self._past_block(rng, again)
-                clash = self._clash(again, candidate).reshape(-1, _REDRAWS)
-                donor[wrong] = candidate.reshape(-1, _REDRAWS)[np.arange(len(wrong)), clash.argmin(1)]
-                wrong = wrong[clash.all(1)]
+                clash = self._clash(again, candidate)
+                first = clash.reshape(-1, _REDRAWS).argmin(1) + np.arange(0, len(again), _REDRAWS)
+                donor[wrong] = candidate.take(first)
+                wrong = wrong[clash.take(first)]
             for i in wrong:
                 donor[i] = self._listed(rng, int(recipient[i]))
         return donor
@@ -81,9 +82,12 @@ class PairIndex:
         return self.order[start + k + block * (k >= offset)]
 
     def _clash(self, recipient: Rows, donor: Rows) -> NDArray[np.bool_]:
-        clash = np.zeros(len(recipient), bool)
-        for codes in self.further:
-            clash |= codes[recipient] == codes[donor]
+        if not self.further:
+            return np.zeros(len(recipient), bool)
+        first, *others = self.further
+        clash = first.take(recipient) == first.take(donor)
+        for codes in others:
+            clash |= codes.take(recipient) == codes.take(donor)
         return clash
 
 

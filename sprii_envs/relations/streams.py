@@ -20,6 +20,8 @@ EVALUATION = 2
 
 def check_count(value: SupportsIndex, name: str, minimum: int = 0, maximum: int = 2**64 - 1) -> int:
     """`value` as a Python int within [minimum, maximum]; TypeError or ValueError naming `name` otherwise."""
+    if type(value) is int and minimum <= value <= maximum:
+        return value
     try:
         number = operator.index(value)
     except TypeError:

@@ -58,7 +58,7 @@ class MinariWindows:
         if (wrong := self._ids[rows] != ids).any():
             raise ValueError(f"no episode {ids[wrong.argmax()]} in the table of {self.dataset.id!r}")
         fewer = column.split("/")[0] in _STEPS
-        found = ranges(self._lengths, fewer, rows, starts, length, column)
+        found = ranges(self._lengths, fewer, rows, starts, length, column, self._ids)
         asked = self._ids[found.rows]
         read = self._slices if self._file is not None else self._decoded
         parts = read(column, asked.tolist(), found.begins.tolist(), found.length)

@@ -78,13 +78,13 @@ def write(
     from minari.namespace import create_namespace, list_local_namespaces
     from minari.storage.datasets_root_dir import get_dataset_path
 
-    path = place(dataset_id)
     root = get_dataset_path()
     free = storage.free_bytes(root)
     if size > free:
-        raise ValueError(f"{path}: no disk space for this dataset: about {size:,} bytes needed, {free:,} bytes free")
+        raise ValueError(f"{root}: no disk space for this dataset: about {size:,} bytes needed, {free:,} bytes free")
     partial = root / f".{dataset_id.replace('/', '--')}.partial"
     with storage.lock(partial, wait=False):
+        path = place(dataset_id)
         shutil.rmtree(partial, ignore_errors=True)  # of an export that was killed
         try:
             partial.mkdir()

@@ -305,6 +305,7 @@ def _weights(values: ArrayLike, count: int) -> NDArray[np.float64]:
     weights = np.asarray(values, np.float64)
     if weights.shape != (count,):
         raise ValueError(f"weights must be ({count},), one for each of the indices; got shape {weights.shape}")
-    if not (np.isfinite(weights).all() and (weights >= 0).all()):
-        raise ValueError(f"weights must be finite and at least 0, got {few(weights[~(weights >= 0)])}")
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        raise ValueError(f"weights must be finite and at least 0, got {few(weights[wrong])}")
     return weights

@@ -39,7 +39,7 @@ class Mixture:
     donor twice. The donor marginal is still that of the correct arm, exactly with `distinct=by` or groups of
     equal size. A group may hold at most half of a batch.
 
-    Raises ValueError for α outside [0, 1] or NaN.
+    Raises ValueError for α outside [0, 1] or NaN, and when `correct` draws a wrong pair.
     """
 
     alpha: float
@@ -95,6 +95,8 @@ class _Mixed:
 
     def draw(self, rng: np.random.Generator, step: int, recipient: Rows) -> tuple[Rows, NDArray[np.bool_]]:
         donor, right = self.correct.draw(rng, step, recipient)
+        if not right.all():
+            raise ValueError(f"{self.law.correct!r} drew a wrong pair: it cannot be the correct kernel of a Mixture")
         # Drawn before anything depends on the wrong kernel: arms of equal seed have equal masks.
         if self.law.mode == "exact":
             chosen = rng.permutation(len(recipient)) < correct_pairs(self.law.alpha, step, len(recipient))
@@ -104,7 +106,7 @@ class _Mixed:
         if len(wrong):
             donor = donor.copy()
             donor[wrong] = self._wrong(rng, step, recipient, donor, wrong)
-        return donor, right & chosen
+        return donor, chosen
 
     def _wrong(self, rng: np.random.Generator, step: int, recipient: Rows, donor: Rows, wrong: Rows) -> Rows:
         return self.wrong.draw(rng, step, recipient[wrong])[0]

@@ -1,9 +1,13 @@
 """Banks as Minari datasets, and datasets of Minari's own collector as tables: against Minari's reader, bit for bit."""
 
 import os
+import re
+import runpy
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -12,7 +16,7 @@ from bounded import PROTOCOL as BOUNDED
 from minari_store import let_collect
 
 from sprii_envs.banks import D_CLEAN, POKE_FACTORIAL, BankError, build, storage
-from sprii_envs.banks.minari import MinariWindows, from_minari, to_minari
+from sprii_envs.banks.minari import MinariWindows, from_minari, to_minari, writing
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, PairSampler, WindowSampler
 
 minari = pytest.importorskip("minari")
@@ -107,6 +111,14 @@ def test_the_recovered_environment_repeats_every_episode(poke, observations, siz
         assert ends == episode.truncations.tolist()
 
 
+@pytest.mark.parametrize("piece", [1, 7, 30, 31])
+def test_written_in_pieces(bank, monkeypatch, piece):
+    monkeypatch.setattr(writing, "_PIECE", piece)
+    dataset = to_minari(bank, "tests/pieces-v0")
+    check_episodes(bank, bank.table, dataset, lambda row: bank["states"][row])
+    assert same(from_minari(dataset)["bank_episode"], bank.table["episode"])
+
+
 def test_the_recovered_environment_has_the_constants_of_the_protocol(tmp_path):
     protocol = D_CLEAN.replace(systems={"train": 1}, rollouts=1, steps=9, constants={**D_CLEAN.constants, "dt": 0.1})
     env = to_minari(build(protocol, tmp_path / "bank"), "constants-v0").recover_environment()
@@ -152,6 +164,19 @@ def test_our_samplers_draw_windows_from_a_dataset(bank):
             found = reader.windows(column, episodes, starts, 6)
             assert same(found, bank.windows(own, train["bank_episode"][rows], starts, 6))
     assert reader.windows("truncations", [5, 3], 0, 19)[:, -1].all()
+
+
+def test_a_part_of_a_bank_in_any_order(bank):
+    rows = bank.table.select([17, 4, 29, 8])
+    dataset = to_minari(bank, "tests/part-v0", rows)
+    check_episodes(bank, rows, dataset, lambda row: bank["states"][row])
+    table = from_minari(dataset).select([2, 0, 3])
+    assert table["bank_episode"].tolist() == [29, 17, 8]
+    reader = MinariWindows(dataset, table)
+    found = reader.windows("observations", [0, 3, 2, 0], [1, 2, 3, 4], 5)
+    assert same(found, bank.windows("states", [17, 8, 29, 17], [1, 2, 3, 4], 5))
+    with pytest.raises(ValueError, match="not inside episode 3, which has 20"):
+        reader.windows("observations", [0, 3], [1, 16], 5)
 
 
 @pytest.mark.parametrize(
@@ -495,3 +520,28 @@ def test_parts_of_dictionaries(monkeypatch, data_format):
     for column in ("observations", "observations/colour", "infos/none"):
         with pytest.raises(ValueError, match=f"has no column '{column}'"):
             reader.windows(column, [0], [0], 2)
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_page_runs(tmp_path, monkeypatch):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "minari.md").read_text(), re.DOTALL)
+    assert len(blocks) == 4
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    namespace: dict = {}
+    for block in blocks:
+        exec(block, namespace)
+    assert namespace["histories"].shape == (32, 8, 8)
+    assert sorted(minari.list_local_datasets()) == ["live/spring-v0", "sprii/d-clean-frames-v0", "sprii/d-clean-v0"]
+
+
+def test_the_examples_run(monkeypatch, capsys):
+    monkeypatch.setitem(os.environ, "MINARI_DATASETS_PATH", "")  # restored afterwards
+    for name in ("minari_round_trip", "live_pairs"):
+        runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "pixels that differ from the bank's: 0" in printed
+    assert "replayed in the recovered environment: True" in printed
+    assert "drag: 1.0000" in printed

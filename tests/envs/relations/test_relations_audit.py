@@ -111,3 +111,10 @@ def test_dropped_recipients_lower_the_coverage():
     report = PairSampler(systems([2, 2, 1]), SAME_SYSTEM, on_missing="drop").audit(100)
     assert (report.coverage, report.recipients, report.episodes) == (0.8, 4, 5)
     assert "80.00 % (4 recipients)" in str(report)
+
+
+def test_dropped_recipients_are_not_counted_as_donors():
+    sampler = PairSampler(systems([2, 2, 1]), SAME_SYSTEM, Derangement(), distinct="system", on_missing="drop")
+    report = sampler.audit(100)
+    assert (report.selected_systems, report.supported_histories) == ((1, 1), (2, 2))
+    assert report.rollouts_per_system == (2, 2)

@@ -31,10 +31,8 @@ ALPHAS = {0: Fraction(0), 0.1: Fraction(1, 10), 0.25: Fraction(1, 4), 0.5: Fract
 WRONG = (Derangement(), Mismatch("drag"), Mismatch("mass"))
 
 
-def arm(table, alpha, wrong: Any = Derangement(), mode: Any = "exact", seed=0, relation=G3, **options: Any):  # noqa: B008
-    return PairSampler(
-        table, relation, Mixture(alpha, wrong=wrong, mode=mode), seed, **{"distinct": "system"} | options
-    )
+def arm(table, alpha, wrong: Any = Derangement(), mode: Any = "exact", seed=0, relation=G3, distinct: Any = "system"):  # noqa: B008
+    return PairSampler(table, relation, Mixture(alpha, wrong=wrong, mode=mode), seed, distinct=distinct)
 
 
 # The share
@@ -154,14 +152,15 @@ def test_marginals_do_not_depend_on_alpha(sizes):
 
 @pytest.mark.parametrize("alpha", [0, 0.3, 1])
 def test_the_closed_donor_marginal_of_a_structured_error(alpha):
-    table = factorial(2, 3, 3, 2).select(np.arange(4, 36))  # two systems lack a rollout's worth of neighbours
-    sampler = arm(table, alpha, Mismatch("drag"))
-    drag = Relation(("mass", "stiffness"), ("drag",))
+    table = factorial(3, 3, 3, 4)
+    table = table.select(np.flatnonzero(np.random.default_rng(0).random(len(table)) < 0.8))  # uneven everywhere
+    sampler = PairSampler(table, G3, Mixture(alpha, wrong=Mismatch("drag")), distinct="system", on_missing="drop")
+    right, wrong = (legal(table, relation) for relation in (G3, Relation(("mass", "stiffness"), ("drag",))))
     marginal = sampler.recipients.marginal(len(table))
-    joint = 0.0
-    for share, allowed in ((alpha, legal(table, G3)), (1 - alpha, legal(table, drag))):
-        joint = joint + share * marginal[:, None] * allowed / allowed.sum(1, keepdims=True)
-    np.testing.assert_allclose(sampler.bound.donor_marginal(marginal), np.sum(joint, axis=0))
+    np.testing.assert_array_equal(marginal > 0, right.any(1) & wrong.any(1))
+    law = [marginal @ (allowed / np.maximum(allowed.sum(1, keepdims=True), 1)) for allowed in (right, wrong)]
+    assert np.abs(law[0] - law[1]).max() > 1e-3
+    np.testing.assert_allclose(sampler.bound.donor_marginal(marginal), alpha * law[0] + (1 - alpha) * law[1])
 
 
 def test_a_single_wrong_pair_borrows_and_keeps_the_marginals():
@@ -292,6 +291,13 @@ NOT_WRONG: Any = Uniform()
 NO_MODE: Any = "roughly"
 
 
+class Sloppy(Uniform):
+    """A user's kernel whose pairs may be wrong."""
+
+    def bind(self, table, relation, index):
+        return Mismatch("drag").bind(table, relation, index)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -304,6 +310,7 @@ NO_MODE: Any = "roughly"
         (lambda: Mixture(0.5, wrong=NOT_WRONG), TypeError, r"wrong must be Derangement.*got Uniform\(\)"),
         (lambda: Mixture(0.5, NOT_A_KERNEL), TypeError, "correct must be Uniform"),
         (lambda: Mixture(0.5, Derangement()), TypeError, "correct must be Uniform.*got Derangement"),
+        (lambda: PairSampler(factorial(), G3, Mixture(0.5, Sloppy())).batch(0, 20), ValueError, "drew a wrong pair"),
         (lambda: arm(factorial(), 0.5, relation=Relation(("mass",), ("drag",))), ValueError, "shares 'system'"),
         (lambda: arm(factorial(), 0.5, Derangement(by="colour")), ValueError, "no column 'colour'"),
     ],

@@ -208,3 +208,33 @@ def test_importing_the_package_brings_no_torch():
 
     code = "import sys, sprii_envs.relations; assert not {'torch', 'pandas', 'scipy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Rollout budgets
+
+
+def test_budgets_are_nested():
+    table = systems([8, 9, 8]).select(np.random.default_rng(0).permutation(25))
+    whole = set(table["episode"].tolist())
+    for rollouts in (8, 4, 2):
+        part = table.budget(rollouts)
+        expected = table["rollout"] < rollouts
+        assert part["episode"].tolist() == table["episode"][expected].tolist()
+        assert part.rows.tolist() == table.rows[expected].tolist()
+        assert np.unique(part["system"], return_counts=True)[1].tolist() == [rollouts] * 3
+        assert set(part["episode"].tolist()) < whole
+        whole = set(part["episode"].tolist())
+
+
+def test_a_system_with_fewer_rollouts_is_named():
+    with pytest.raises(ValueError, match=r"rollouts 0 to 3 .* 1 of 3 systems .* system 1 has 2 of them .systems 1."):
+        systems([4, 2, 5]).budget(4)
+    columns = {"episode": range(4), "system": ["a", "a", "b", "b"], "length": [9] * 4}
+    gap = EpisodeTable({**columns, "rollout": [0, 2, 0, 1]})
+    with pytest.raises(ValueError, match="system a has 1 of them"):
+        gap.budget(2)
+    twice = EpisodeTable({**columns, "rollout": [0, 0, 0, 1]})  # two episodes of rollout 0 are not two rollouts
+    with pytest.raises(ValueError, match="system a has 1 of them"):
+        twice.budget(2)
+    with pytest.raises(ValueError, match="at least 1 rollout"):
+        gap.budget(0)

@@ -1,0 +1,47 @@
+"""Relation pairs in Tianshou: index arrays for its replay buffers, `buffer[indices]`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sprii_envs.relations import SAME_SYSTEM, NoLegalDonorError, PairSampler, Relation, WindowSampler
+from sprii_envs.relations.relation import check_relation
+from sprii_envs.relations.streams import check_count
+from sprii_train.plugins.flat import Entries, FlatPairs, episode_runs
+
+
+def tianshou_indices(
+    buffer: Any, steps: int = 1, relation: Relation = SAME_SYSTEM, columns: tuple[str, ...] = (), **law: Any
+) -> Callable[[int, int], Entries]:
+    """A function of (step, n) that gives indices (2, n, steps) of a buffer: row 0 recipients, row 1 donors.
+
+    `buffer` is a `ReplayBuffer` or `VectorReplayBuffer` whose `info` has `system_id` and the `columns`, as
+    `sprii_envs.wrappers.RepeatSystem` puts it there. Windows of `steps` transitions never cross the end of an episode
+    or the write head. `law` are `PairSampler`'s arguments kernel, law, distinct, seed; recipients without a legal donor
+    are left out. It describes the buffer as it is: call again when it has been written to. ValueError for a label that
+    is missing, NoLegalDonorError where there is no pair.
+    """
+    check_relation(relation)
+    least = check_count(steps, "steps", 1) * (2 if relation.same_episode else 1)
+    order = np.asarray(buffer.sample_indices(0))  # every transition, oldest first, one sub-buffer after the other
+    if not len(order):
+        raise NoLegalDonorError("the buffer is empty")
+    ends = np.asarray(buffer.done)[order] | np.isin(order, buffer.unfinished_index())
+    labels = {}
+    for name in ("system_id", *columns):
+        if name not in buffer.info.get_keys():
+            raise ValueError(
+                f"the buffer's info has no {name!r}: sprii_envs.wrappers.RepeatSystem puts the system there, a wrapper "
+                "of yours any other label"
+            )
+        labels[name] = np.array(np.asarray(buffer.info[name])[order].tolist())
+    episode = np.cumsum(ends) - ends
+    table, first = episode_runs(episode, labels.pop("system_id"), labels)
+    enough = table["length"] >= least
+    if not enough.any():
+        raise NoLegalDonorError(f"no episode in the buffer has {least} steps or more")
+    table, first = table.select(enough), first[enough]
+    pairs = PairSampler(table, relation, on_missing="drop", **law)
+    flat = FlatPairs(pairs, WindowSampler(table, steps, 0, pairs.seed), first)
+    return lambda step, n: order[flat.batch(step, n)[0]]

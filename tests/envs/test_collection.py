@@ -1,0 +1,367 @@
+"""Live collection: what is recorded is what the environment showed, and episodes of a system are of that system."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from carl_like import CARLPendulum, Elsewhere, RoundRobin, Static
+from gymnasium.vector import AutoresetMode
+
+from sprii_envs import System, SystemSet, wrappers
+from sprii_envs.collection import collect_related
+from sprii_envs.envs.d_clean import DClean
+from sprii_envs.relations import SAME_SYSTEM, PairSampler, WindowSampler
+
+D_CLEAN, SPRING = "sprii/D-Clean-v0", "sprii/SpringWorld-v0"
+
+
+class Log(gym.Wrapper):
+    """Keeps all that passes."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.episodes, self.resets = [], []
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = self.env.reset(seed=seed, options=options)
+        self.resets.append((seed, options, info))
+        self.episodes.append([(observation, None, None, None, None)])
+        return observation, info
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.episodes[-1].append((observation, action, reward, terminated, truncated))
+        return observation, reward, terminated, truncated, info
+
+
+def push(observation):
+    """Out of the picture, each episode after its own time."""
+    return np.sign(observation[..., :2]).astype(np.float32)
+
+
+def equal(a, b):
+    assert a.table.columns == b.table.columns
+    assert a.table.fingerprint() == b.table.fingerprint()
+    assert set(a.columns) == set(b.columns)
+    for name in a.columns:
+        assert a[name].dtype == b[name].dtype
+        assert np.array_equal(a[name], b[name]), name
+
+
+@pytest.mark.parametrize("policy", [None, push])
+def test_what_was_shown_is_recorded(policy):
+    env = Log(gym.make(SPRING, obs_type="state", max_episode_steps=90))
+    found = collect_related(env, policy, systems=3, episodes_per_system=2, steps=60, seed=1)
+    table = found.table
+    assert len(found) == len(env.episodes) == 6
+    if policy is push:
+        assert len(set(table["length"].tolist())) > 2
+    for row, shown in enumerate(env.episodes):
+        length = table["length"][row]
+        assert length == len(shown)
+        assert np.array_equal(found["observations"][row, :length], np.stack([step[0] for step in shown]))
+        assert np.array_equal(found["actions"][row, : length - 1], np.stack([step[1] for step in shown[1:]]))
+        assert found["rewards"][row, : length - 1].tolist() == [step[2] for step in shown[1:]]
+        assert not found["observations"][row, length:].any()
+        assert not found["rewards"][row, length - 1 :].any()
+        ended, cut = shown[-1][3:]
+        assert table["ending"][row] == ("terminated" if ended else "truncated" if cut else "")
+    for row, (_, options, info) in enumerate(env.resets):
+        assert options == ({"system": "same"} if row % 2 else None)
+        assert table["system"][row] == info["system_id"]
+        assert [table[name][row] for name in ("mass", "drag", "stiffness")] == info["persistent"].tolist()
+    assert table["rollout"].tolist() == [0, 1] * 3
+    assert len(set(table["system"].tolist())) == 3
+    assert len(np.unique(found["observations"][:, 0], axis=0)) == 6  # independent starts
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("policy", [None, push])
+@pytest.mark.parametrize("limit", [45, 90])
+def test_a_vector_environment_gives_the_same_episodes(mode, policy, limit):
+    def vector(n):
+        return gym.make_vec(SPRING, num_envs=n, obs_type="state", max_episode_steps=limit, autoreset_mode=mode)
+
+    settings = {"systems": 5, "episodes_per_system": 3, "steps": 60, "seed": 1}
+    single = collect_related(gym.make(SPRING, obs_type="state", max_episode_steps=limit), policy, **settings)
+    if policy is push:
+        assert len(set(single.table["length"].tolist())) > 2
+    for n in (1, 2, 7):
+        equal(single, collect_related(vector(n), policy, **settings))
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_wrapped_vector_environments(mode):
+    settings = {"systems": 3, "steps": 12, "seed": 1}
+
+    def both(make, **kwargs):
+        return make(SPRING, image_size=32, max_episode_steps=9, **kwargs)
+
+    single = collect_related(wrappers.StateObservation(both(gym.make), both=True), **settings)
+    vector = wrappers.VectorStateObservation(both(gym.make_vec, num_envs=2, autoreset_mode=mode), both=True)
+    equal(single, collect_related(vector, **settings))
+    assert len(single.columns) == 4
+    assert (single.table["ending"] == "truncated").all()
+
+
+def test_chosen_systems():
+    systems = [{"drag": 1.0}, System({"drag": 3.0}), {"drag": 0.5}]
+    single = collect_related(gym.make(D_CLEAN), systems=systems, steps=5)
+    equal(single, collect_related(gym.make_vec(D_CLEAN, num_envs=2), systems=systems, steps=5))
+    assert single.table["drag"].tolist() == [1.0, 1.0, 3.0, 3.0, 0.5, 0.5]
+    few = SystemSet(DClean.properties, [[0.7], [2.0]], ids=["slow", "fast"])
+    for env in (gym.make(D_CLEAN, systems=few), gym.make_vec(D_CLEAN, num_envs=3, systems=few)):
+        found = collect_related(env, systems=["fast", "slow"], steps=5)
+        assert found.table["system"].tolist() == ["fast", "fast", "slow", "slow"]
+        drawn = collect_related(env, systems=5, episodes_per_system=2, steps=5).table
+        assert set(drawn["system"]) == {"slow", "fast"}  # drawn more than once: more rollouts, numbered on
+        for name in ("slow", "fast"):
+            of = drawn["rollout"][drawn["system"] == name]
+            assert of.tolist() == list(range(len(of)))
+
+
+def test_a_pure_function_of_the_seed():
+    env = gym.make(D_CLEAN)
+    env.action_space.seed(0)
+    before, own = np.random.get_state()[1].copy(), str(env.action_space.np_random.bit_generator.state)  # noqa: NPY002
+    first = collect_related(env, systems=2, episodes_per_system=2, steps=9, seed=4)
+    equal(first, collect_related(env, systems=2, episodes_per_system=2, steps=9, seed=4))
+    more = collect_related(env, systems=4, episodes_per_system=3, steps=9, seed=4)
+    kept = np.flatnonzero((more.table["rollout"] < 2) & np.isin(more.table["system"], first.table["system"]))
+    assert np.array_equal(more["observations"][kept], first["observations"])
+    other = collect_related(env, systems=2, episodes_per_system=2, steps=9, seed=5)
+    assert not np.isin(other["actions"], first["actions"]).any()
+    assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
+    assert str(env.action_space.np_random.bit_generator.state) == own
+
+
+def test_random_actions_are_uniform():
+    actions = collect_related(gym.make_vec(D_CLEAN, num_envs=50), systems=50, steps=40)["actions"].ravel()
+    share = np.histogram(actions, 8, (-1, 1))[0] / len(actions)
+    assert len(actions) == 8000
+    assert np.abs(share - 1 / 8).max() < 5 * np.sqrt(7 / 64 / len(actions))
+    assert len(np.unique(actions)) > 7900
+
+
+def test_pairs_and_windows_of_what_was_collected():
+    env = gym.make_vec(SPRING, num_envs=12, obs_type="state")
+    found = collect_related(env, push, systems=12, episodes_per_system=3, steps=60)
+    long = found.table.select(found.table["length"] >= 9)
+    pairs = PairSampler(long, SAME_SYSTEM, on_missing="drop").batch(0, 30)
+    w = WindowSampler(long, history=5, horizon=4).batch(0, pairs)
+    donors = long.rows[w.donor]
+    windows = found.windows("observations", donors, w.donor_start, 5)
+    for window, row, start in zip(windows, donors, w.donor_start, strict=True):
+        assert np.array_equal(window, found.episode(row)["observations"][start : start + 5])
+    assert (found.table["mass"][donors] == found.table["mass"][long.rows[w.recipient]]).all()
+    assert found.windows("actions", [0], 0, 4).shape == (1, 4, 2)
+    length = found.table["length"][3]
+    with pytest.raises(ValueError, match=f"not inside episode 3, which has {length - 1} entries of 'actions'"):
+        found.windows("actions", [3], length - 3, 3)
+    with pytest.raises(ValueError, match="no column 'states' of the collected episodes; they have observations"):
+        found.windows("states", [0], 0, 2)
+
+
+class Third(gym.Wrapper):
+    """Somebody else's environment: CartPole that knows its pole's mass and the option "same", and is Discrete."""
+
+    mass = 0.1
+    strict = True
+
+    def reset(self, *, seed=None, options=None):
+        if (options or {}).get("system") != "same" or not self.strict:
+            self.env.reset(seed=seed)
+            self.mass = float(self.unwrapped.np_random.uniform(0.05, 0.5))
+            self.unwrapped.masspole = self.mass
+        observation, _ = self.env.reset(seed=seed)
+        return observation, {"system_id": round(1e6 * self.mass), "persistent": {"masspole": np.float32(self.mass)}}
+
+
+def test_other_environments_with_our_metadata():
+    found = collect_related(gym.wrappers.TimeLimit(Third(gym.make("CartPole-v1")), 20), systems=4, steps=30)
+    table = found.table
+    assert np.allclose(table["system"], 1e6 * table["masspole"], atol=1)
+    assert (table["system"][::2] == table["system"][1::2]).all()
+    assert len(set(table["system"].tolist())) == 4
+    assert set(table["ending"]) <= {"terminated", "truncated"}
+    assert "terminated" in table["ending"]
+    assert found["actions"].dtype == np.int64
+    assert found["actions"].shape == (8, 30)
+    assert set(found["actions"].ravel().tolist()) == {0, 1}
+
+
+def test_an_environment_that_changes_its_system_is_refused():
+    env = Third(gym.make("CartPole-v1"))
+    env.strict = False
+    with pytest.raises(ValueError, match=r"changed its system from \d+ to \d+"):
+        collect_related(env, systems=2, steps=5)
+
+
+def test_an_environment_without_metadata_is_refused():
+    with pytest.raises(ValueError, match=r"does not tell its system.*info has: nothing.*pass choose="):
+        collect_related(gym.make("Pendulum-v1"), steps=5)
+
+
+CONTEXTS = {"light": {"m": 0.5}, "heavy": {"m": 2.0}, "long": {"l": 1.5}, "again": {"m": 0.5}}
+
+
+@pytest.mark.parametrize("selector", [RoundRobin, Static])
+@pytest.mark.parametrize(
+    "seen",
+    [{}, {"obs_context_features": []}, {"obs_context_features": ["m"], "obs_context_as_dict": False}],
+    ids=["dict", "hidden", "vector"],
+)
+@pytest.mark.parametrize("wrap", [lambda env: env, gym.wrappers.RecordEpisodeStatistics])
+def test_carl(selector, seen, wrap):
+    env = wrap(CARLPendulum(CONTEXTS, context_selector=selector, **seen))
+    log = Log(env)
+    found = collect_related(log, systems=4, episodes_per_system=2, steps=8, seed=3)
+    table = found.table
+    assert table["m"].tolist() == [0.5, 0.5, 2.0, 2.0, 1.0, 1.0, 0.5, 0.5]
+    assert table["l"].tolist() == [1.0] * 4 + [1.5] * 2 + [1.0] * 2
+    assert table["property_length"].tolist() == [1.0] * 8  # the table's own length is that of the episode
+    assert len(set(table["system"].tolist())) == 3  # "again" is "light"
+    assert table["rollout"].tolist() == [0, 1, 0, 1, 0, 1, 2, 3]
+    assert found["observations"].shape == (8, 9, 3)
+    kept = [shown for shown, (_, _, info) in zip(log.episodes, log.resets, strict=True) if len(shown) > 1]
+    for row, shown in enumerate(kept):
+        assert np.array_equal(found["observations"][row], np.stack([step[0]["obs"] for step in shown]))
+
+
+def test_carl_runs_the_context_that_the_table_tells():
+    def pull(observation):
+        return np.array([2.0], np.float32)
+
+    found = collect_related(CARLPendulum(CONTEXTS), pull, systems=["heavy", "light"], steps=6)
+    for row, mass in enumerate([2.0, 2.0, 0.5, 0.5]):
+        _, sin, speed = found["observations"][row].astype(np.float64).T
+        torque = 3.0 / mass * 2.0
+        after = (speed[:-1] + (15.0 * sin[:-1] + torque) * 0.05).clip(-8, 8)
+        assert np.allclose(speed[1:], after, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("env", "systems", "message"),
+    [
+        (CARLPendulum(CONTEXTS, context_selector=Elsewhere), 4, "selector does not follow `context_id`"),
+        (CARLPendulum(CONTEXTS), 5, "systems=5, but the environment has 4 contexts"),
+        (CARLPendulum({0: {"m": float("nan")}}), 1, "a system whose 'm' is NaN"),
+        (CARLPendulum(CONTEXTS), ["lihgt"], "no context 'lihgt' in the environment; it has light, heavy"),
+    ],
+)
+def test_contexts_that_cannot_be_had(env, systems, message):
+    with pytest.raises(ValueError, match=message):
+        collect_related(env, systems=systems, steps=3)
+
+
+def test_a_hook_chooses_for_any_environment():
+    asked = []
+
+    def choose(env, item):
+        asked.append(item)
+        env.unwrapped.m = item["mass"]
+        return {"x_init": 0.1, "y_init": 0.1}
+
+    systems = [{"mass": 0.5, "name": "light"}, {"mass": 2.0, "name": "heavy"}]
+    found = collect_related(gym.make("Pendulum-v1"), systems=systems, episodes_per_system=3, steps=4, choose=choose)
+    assert asked == [systems[0]] * 3 + [systems[1]] * 3
+    assert found.table["mass"].tolist() == [0.5] * 3 + [2.0] * 3
+    assert found.table["name"].tolist() == ["light"] * 3 + ["heavy"] * 3
+    assert found.table["rollout"].tolist() == [0, 1, 2] * 2
+    assert (found["observations"][:, 0, 0] > np.cos(0.1) - 1e-6).all()
+    told = collect_related(gym.make(D_CLEAN), systems=2, steps=4, choose=lambda env, k: {"system": {"drag": 1.0 + k}})
+    assert told.table["drag"].tolist() == [1.0, 1.0, 2.0, 2.0]  # what the environment tells comes first
+
+
+class Remembering:
+    """A recurrent model, after Stable-Baselines3: pushes in its first step and then counts down."""
+
+    def __init__(self):
+        self.calls = []
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        assert deterministic
+        n = len(episode_start)
+        state = np.zeros(n) if state is None else state
+        state = np.where(episode_start, 1.0, state - 0.25)
+        action = np.repeat(state[:, None], 2, axis=1).astype(np.float32)
+        return (action if np.ndim(observation) > 1 else action[0]), state
+
+
+def test_models_with_a_memory():
+    for env in (gym.make(D_CLEAN), gym.make_vec(D_CLEAN, num_envs=2)):
+        found = collect_related(env, Remembering(), systems=3, steps=4)
+        assert (found["actions"] == np.array([1.0, 0.75, 0.5, 0.25])[:, None]).all()
+
+
+def test_stable_baselines3():
+    sb3 = pytest.importorskip("stable_baselines3")
+    model = sb3.PPO("MlpPolicy", gym.make(D_CLEAN), n_steps=8, batch_size=8, device="cpu", seed=0)
+    single = collect_related(gym.make(D_CLEAN), model, systems=2, steps=6)
+    acts = model.predict(single["observations"][:, :-1].reshape(-1, 4), deterministic=True)[0]
+    assert np.allclose(single["actions"].reshape(-1, 2), acts, atol=1e-5)
+    vector = collect_related(gym.make_vec(D_CLEAN, num_envs=2), model, systems=2, steps=6)
+    assert np.allclose(vector["observations"], single["observations"], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"policy": "random"}, TypeError, "policy must be None .* got str"),
+        ({"systems": 0}, ValueError, "systems must be at least 1, got 0"),
+        ({"systems": []}, ValueError, "at least one system"),
+        ({"systems": {"drag": 1.0}}, ValueError, "put it in a list"),
+        ({"systems": 2.5}, TypeError, "systems must be an integer"),
+        ({"episodes_per_system": 0}, ValueError, "episodes_per_system must be at least 1"),
+        ({"steps": 0}, ValueError, "steps must be at least 1"),
+        ({"seed": -1}, ValueError, "seed must be at least 0"),
+        ({"systems": [{"drga": 1.0}]}, ValueError, "drga"),
+    ],
+)
+def test_bad_arguments(arguments, error, message):
+    for env in (gym.make(D_CLEAN), gym.make_vec(D_CLEAN, num_envs=2)):
+        with pytest.raises(error, match=message):
+            collect_related(env, **{"steps": 4, **arguments})
+
+
+def test_environments_that_cannot_be_collected_from():
+    sync = gym.vector.SyncVectorEnv([lambda: gym.make(D_CLEAN)] * 2)
+    with pytest.raises(ValueError, match="from a SyncVectorEnv is not supported"):
+        collect_related(sync, steps=4)
+    with pytest.raises(ValueError, match="choose= is for single environments"):
+        collect_related(gym.make_vec(D_CLEAN, num_envs=2), steps=4, choose=lambda env, item: None)
+    text = gym.wrappers.TransformObservation(gym.make(D_CLEAN), str, gym.spaces.Text(500))
+    with pytest.raises(ValueError, match=r"observations of the space Text.* cannot be kept as arrays"):
+        collect_related(text, steps=4)
+
+
+def test_progress():
+    for env in (gym.make(D_CLEAN), gym.make_vec(D_CLEAN, num_envs=2)):
+        seen: list[tuple[int, int]] = []
+        collect_related(env, systems=3, steps=2, progress=lambda *told, seen=seen: seen.append(told))
+        assert seen[-1] == (6, 6)
+        assert seen == sorted(seen)
+
+
+def test_to_minari(tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    from sprii_envs.banks.minari import MinariWindows, from_minari
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    env = wrappers.StateObservation(gym.make(SPRING, image_size=32), both=True)
+    found = collect_related(env, systems=3, steps=12)
+    dataset = found.to_minari("live/spring-v0", about={"author": "me"})
+    for row, episode in enumerate(minari.load_dataset("live/spring-v0")):
+        own = found.episode(row)
+        for name, part in episode.observations.items():
+            assert np.array_equal(part, own[f"observations/{name}"])
+        assert np.array_equal(episode.actions, own["actions"])
+        assert np.array_equal(episode.rewards, own["rewards"])
+        assert episode.truncations[-1]
+        assert not episode.terminations.any()
+    table = from_minari(dataset)
+    for name in found.table.columns:
+        assert (table[name] == found.table[name]).all()
+    window = MinariWindows(dataset, table).windows("observations/state", [4], 2, 5)
+    assert np.array_equal(window, found.windows("observations/state", [4], 2, 5))
+    ended = collect_related(Third(gym.make("CartPole-v1")), systems=2, steps=200).to_minari("live/cartpole-v0")
+    assert all(e.terminations[-1] and not e.truncations.any() for e in ended)
