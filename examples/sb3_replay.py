@@ -76,7 +76,7 @@ def probe(encoder: Encoder, systems: int = 600) -> dict[str, float]:
     return dict(zip(("mass", "length"), 1.0 - error.var(0) / values[rest].var(0), strict=True))
 
 
-def run(steps: int = 12_000, envs: int = 8) -> dict[str, dict[str, float]]:
+def run(steps: int = 8_000, envs: int = 8) -> dict[str, dict[str, float]]:
     """Train SAC and the encoder; the R² before and after."""
     torch.manual_seed(0)
     encoder = Encoder()
