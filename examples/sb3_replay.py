@@ -2,10 +2,10 @@
 
     python examples/sb3_replay.py
 
-SAC learns to hold up pendulums whose mass and length change every fourth episode. At each of its steps, a small encoder
-takes one Align step on windows of two episodes of one system, drawn from SAC's own buffer. Printed is the R² of a linear
-probe of mass and length on the codes of one window of systems never met, before and after. One seed of a small run: an
-example, no comparison. Half a minute on two cores.
+SAC learns to hold up pendulums whose mass and length change every fourth episode. At each of its steps, a small
+encoder takes one Align step on windows of two episodes of one system, drawn from SAC's own buffer. Printed is the R²
+of a linear probe of mass and length on the codes of one window of systems never met, before and after. One seed of a
+small run: an example, no comparison. Twenty seconds on two cores.
 """
 
 import gymnasium as gym
