@@ -2,7 +2,7 @@
 
     python examples/minari_round_trip.py
 
-Needs `pip install "sprii[minari]"`. Everything is written to a temporary folder.
+Needs `pip install "minari[hdf5]" pillow`. Everything is written to a temporary folder.
 """
 
 import os

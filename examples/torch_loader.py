@@ -60,7 +60,7 @@ def main() -> None:
         for name, value in run(bank).items():
             print(value, name)
         index = next(iter(loader(bank, 1)))["index"]
-        drag = bank.table["drag"][index[:, (0, 2)].numpy()]  # type: ignore[call-overload]
+        drag = bank.table["drag"][index[:, (0, 2)].numpy()]
         print(f"largest difference in drag between recipient and donor: {abs(drag[:, 0] - drag[:, 1]).max()}")
 
 

@@ -18,6 +18,10 @@ from sprii_envs.properties import PersistentProperties, SystemSet
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.world import World, draw_states
 
+# Windows of so many bytes are asked for before they are touched: 2 µs each in memory, and on a disk that reads ahead by
+# megabytes 40 times faster. Smaller ones are cheaper to wait for.
+_ADVISED = 1 << 16
+
 _UNFINISHED = "the build of this bank was not finished: run the same build again to resume it"
 
 Verify = Literal["size", "checksums"] | None
@@ -184,6 +188,8 @@ class Bank:
         entry = self.column(column)
         rows, begins, length = self._ranges(entry, episodes, starts, length)
         flat = self[column].reshape(-1, *entry.shape[2:])
+        if length * _entry_bytes(entry) >= _ADVISED:
+            self._advise(entry, rows, begins, length)
         index = (rows * entry.shape[1] + begins)[:, None] + np.arange(length)
         shape = (*index.shape, *flat.shape[1:])
         if out is None:
@@ -225,15 +231,18 @@ class Bank:
     def prefetch(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> None:
         """Ask the kernel to read these windows (arguments as in `windows`) from the disk in the background.
 
-        For banks larger than memory: called one batch ahead, it lets `windows` find its pages in memory.
+        For banks larger than memory: called one batch ahead, it lets `windows` find its pages in memory. (`windows`
+        asks for them itself, all at once, but has to wait.)
         """
         entry = self.column(column)
-        rows, begins, length = self._ranges(entry, episodes, starts, length)
         _ = self[column]
-        mapped, size = self._maps[column][0], entry.episode_bytes // entry.shape[1]
+        self._advise(entry, *self._ranges(entry, episodes, starts, length))
+
+    def _advise(self, column: Column, rows: NDArray[np.int64], begins: NDArray[np.int64], length: int) -> None:
+        mapped, size = self._maps[column.name][0], _entry_bytes(column)
         if not hasattr(mmap, "MADV_WILLNEED"):
             return
-        first = (rows * entry.shape[1] + begins) * size
+        first = (rows * column.shape[1] + begins) * size
         pages = first // mmap.PAGESIZE * mmap.PAGESIZE
         for page, end in zip(pages.tolist(), (first + length * size).tolist(), strict=True):
             mapped.madvise(mmap.MADV_WILLNEED, page, end - page)
@@ -350,6 +359,10 @@ class Bank:
         self.__init__(path, Manifest.read(path))
         if self.fingerprint != state["fingerprint"]:
             raise BankError(f"{path}: not the bank that was pickled: it has been replaced meanwhile")
+
+
+def _entry_bytes(column: Column) -> int:
+    return column.episode_bytes // column.shape[1]
 
 
 def _episodes(told: dict[str, Any]) -> str:

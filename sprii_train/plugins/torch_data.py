@@ -17,7 +17,8 @@ from sprii_envs.banks import Bank
 from sprii_envs.relations import PairSampler, WindowSampler
 from sprii_envs.relations.streams import check_count
 
-Batch = dict[str, dict[str, Tensor] | Tensor]
+Batch = dict[str, Any]
+"""{"recipient": {column: tensor}, "donor": {column: tensor}, "index": tensor}."""
 KEYS = ("recipient", "recipient_start", "donor", "donor_start")
 """Columns of an index batch: an episode id and the first observation of its window, for both sides."""
 

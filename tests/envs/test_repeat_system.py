@@ -54,6 +54,7 @@ def test_seeds_and_chosen_systems_begin_anew():
     first = episode(env)
     assert env.reset(seed=1)[1]["system_id"] != first
     assert len({env.unwrapped.system.id, episode(env), episode(env)}) == 1
+    env.reset(seed=2)  # two more episodes are due, but a chosen system goes first
     chosen = env.reset(options={"system": {"mass": 1.0, "length": 1.0}})[1]["system_id"]
     assert [episode(env), episode(env)] == [chosen, chosen]
     assert episode(env) != chosen

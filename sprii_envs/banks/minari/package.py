@@ -2,7 +2,7 @@
 
 from typing import Any
 
-_NEEDS = 'Minari datasets need Minari 0.5.4 or newer with HDF5 and Pillow: pip install "sprii[minari]"'
+_NEEDS = 'Minari datasets need Minari 0.5.4 or newer with HDF5 and Pillow: pip install "minari[hdf5]" pillow'
 # Minari before this version always stored images as JPEG. Each release lists the older versions it reads.
 _LOSSLESS = "0.5.4"
 

@@ -1,0 +1,48 @@
+"""The examples of the plug-ins, at a size for tests."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from sprii_envs.banks import D_CLEAN, Bank, build
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Bank:
+    protocol = D_CLEAN.replace(systems={"train": 60}, rollouts=2)
+    return build(protocol, tmp_path_factory.mktemp("banks") / "small")
+
+
+def test_every_way_to_read_gives_one_stream(small: Bank):
+    found = load("torch_loader").run(small, length=6)
+    assert len(found) == 5
+    assert len(set(found.values())) == 1
+
+
+def test_torchrl_pairs_are_related_and_slices_are_not(small: Bank):
+    pytest.importorskip("torchrl")
+    related, slices = load("torchrl_replay").run(small)
+    assert related == 1.0
+    assert slices < 0.2
+
+
+def test_sac_with_related_pairs(capsys: pytest.CaptureFixture[str]):
+    pytest.importorskip("stable_baselines3")
+    found = load("sb3_replay").run(steps=600, envs=2)
+    assert [sorted(r2) for r2 in found.values()] == [["length", "mass"]] * 2
+    assert all(r2 <= 1.0 for each in found.values() for r2 in each.values())
+    assert found["untrained"] != found["Align on SAC's buffer"]
+    assert "100% are of one system, 0% of one episode" in capsys.readouterr().out
