@@ -15,7 +15,7 @@ try:
     from torchrl.data.replay_buffers.samplers import Sampler
     from torchrl.data.replay_buffers.storages import Storage, TensorStorage
 except ImportError as error:
-    raise ImportError(f"sprii_train.plugins.torchrl needs TorchRL: pip install 'sprii[torchrl]' ({error})") from error
+    raise ImportError(f"sprii_train.plugins.torchrl needs TorchRL: pip install torchrl tensordict ({error})") from error
 
 
 class RelationSampler(Sampler):
