@@ -109,6 +109,16 @@ def test_draws_follow_the_joint_law():
     assert stats.chisquare(np.bincount(uneven, minlength=10)).pvalue < 1e-10  # the default law is not even here
 
 
+@pytest.mark.parametrize("differ", [("drag",), ("drag", "level")])
+def test_permuting_rows_leaves_every_draw_the_same_episode(differ):
+    rng = np.random.default_rng(5)
+    table = systems([30, 25], drag=rng.integers(0, 4, 55), level=rng.integers(0, 4, 55))
+    shuffled = table.select(rng.permutation(55))
+    relation = Relation(("system",), differ)
+    a, b = (PairSampler(t, relation, law="balanced").batch(2, 500) for t in (table, shuffled))
+    assert table["episode"][a.donor].tolist() == shuffled["episode"][b.donor].tolist()
+
+
 def test_a_block_of_exactly_half_meets_only_the_others():
     table = systems([10], drag=np.repeat([0, 1, 2, 3], [5, 3, 1, 1]))
     sampler = PairSampler(table, DRAG, law="balanced")

@@ -193,4 +193,4 @@ def test_flat_pairs_without_windows():
 def test_one_line_says_what_to_install():
     code = "import sys; sys.modules['torchrl'] = None; import sprii_train.plugins.torchrl"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ImportError: sprii_train.plugins.torchrl needs TorchRL: pip install 'sprii[torchrl]'" in found.stderr
+    assert "ImportError: sprii_train.plugins.torchrl needs TorchRL: pip install torchrl tensordict" in found.stderr
