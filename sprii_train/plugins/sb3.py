@@ -17,7 +17,8 @@ try:
     from stable_baselines3.common.buffers import ReplayBuffer
     from stable_baselines3.common.vec_env import VecNormalize
 except ImportError as error:
-    raise ImportError(f"sprii_train.plugins.sb3 needs Stable-Baselines3: pip install stable-baselines3 ({error})") from error
+    needed = "sprii_train.plugins.sb3 needs Stable-Baselines3: pip install stable-baselines3"
+    raise ImportError(f"{needed} ({error})") from error
 
 
 class ReplayWindows(NamedTuple):

@@ -333,9 +333,9 @@ def test_what_a_dataset_says_of_itself(bank):
 
 def test_without_minari(monkeypatch, bank):
     monkeypatch.setitem(sys.modules, "minari", None)
-    with pytest.raises(ImportError, match=r'pip install "sprii\[minari\]"'):
+    with pytest.raises(ImportError, match=r'pip install "minari\[hdf5\]" pillow'):
         to_minari(bank, "tests/none-v0")
-    with pytest.raises(ImportError, match=r'pip install "sprii\[minari\]"'):
+    with pytest.raises(ImportError, match=r'pip install "minari\[hdf5\]" pillow'):
         from_minari("tests/none-v0")
 
 
