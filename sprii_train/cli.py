@@ -210,10 +210,12 @@ class AuditRelation:
     """A name of `sprii relations list`: G1, G2, G3, same-system, same-rollout or label:COLUMN."""
     split: str = "train"
     """The episodes that pairs come from."""
-    kernel: str = "uniform"
-    """uniform, candidates, derangement, derangement:COLUMN or mismatch:FACTOR."""
+    kernel: str | None = None
+    """uniform (by default), candidates, derangement, derangement:COLUMN or mismatch:FACTOR."""
     alpha: float | None = None
-    """Share of correct pairs; the others are drawn by the kernel, derangement or mismatch:FACTOR."""
+    """Share of correct pairs; the others are drawn by the kernel, derangement (by default) or mismatch:FACTOR."""
+    law: Literal["recipient", "pair", "balanced"] = "recipient"
+    """Pair law; the batches of recipient come from distinct systems."""
     seed: int = 0
     """Seed of the candidate lists and of the pairs drawn."""
     other_system: Annotated[bool, FlagCreatePairsOff] = False
@@ -224,19 +226,23 @@ class AuditRelation:
     """Also write the numbers to this file."""
 
     def run(self) -> None:
-        """Print the audit of batches from distinct systems; recipients without a legal donor lower the coverage."""
+        """Print the audit; recipients without a legal donor lower the coverage."""
         from json import dumps
 
         from sprii_envs.banks import Bank
         from sprii_envs.relations import PairSampler, named_kernel, named_relation
 
+        if self.json is not None and not self.json.parent.is_dir():
+            raise ValueError(f"--json {self.json}: there is no folder {self.json.parent}")
         bank = Bank.open(self.bank)
         if self.split in bank.protocol.sealed_splits and not self.unseal:
             raise ValueError(f"{self.bank}: the split {self.split!r} is sealed; --unseal opens it")
         table = bank.split(self.split, unseal=self.unseal)
         relation = named_relation(self.relation, table, other_system=self.other_system)
-        kernel = named_kernel(self.kernel, table, relation, alpha=self.alpha, seed=self.seed)
-        sampler = PairSampler(table, relation, kernel, self.seed, distinct="system", on_missing="drop")
+        name = self.kernel or ("uniform" if self.alpha is None else "derangement")
+        kernel = named_kernel(name, table, relation, alpha=self.alpha, seed=self.seed)
+        distinct = "system" if self.law == "recipient" else None
+        sampler = PairSampler(table, relation, kernel, self.seed, self.law, distinct, "drop")
         audit = sampler.audit()
         print(audit)
         if self.json is not None:

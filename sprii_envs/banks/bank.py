@@ -145,6 +145,7 @@ class Bank:
         BankError for an unknown split, and for a sealed one without `unseal=True`: nothing may be fitted or chosen
         on its episodes.
         """
+        name = str(name)
         if name not in self.protocol.systems:
             raise BankError(f"{self.path}: no split {name!r}; splits: {', '.join(self.protocol.systems)}")
         if name in self.protocol.sealed_splits and not unseal:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sprii_envs.collection.episodes import RelatedEpisodes
 from sprii_envs.collection.policies import actor
 from sprii_envs.collection.recorder import Recorder
+from sprii_envs.collection.spaces import legal_action
 from sprii_envs.collection.systems import Choose, Told, chooser
 from sprii_envs.properties import System, SystemSet
 from sprii_envs.relations.streams import COLLECTION, check_count, stream
@@ -24,7 +25,7 @@ def collect_related(
     env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any],
     policy: Any = None,
     *,
-    systems: int | Sequence[Any] = 1,
+    systems: int | Sequence[Any] | NDArray[Any] = 1,
     episodes_per_system: int = 2,
     steps: int,
     seed: int = 0,
@@ -43,7 +44,8 @@ def collect_related(
           "obs" of the observations is recorded;
         - any other single one, with `choose`
     policy : None for uniformly random actions, a model with `predict` (Stable-Baselines3) or a function of the
-        observation; a vector environment gives them batches
+        observation; a vector environment gives them batches. Actions must be in the space and are recorded and done
+        in its type.
     systems : how many (drawn by the environment, or its first contexts), or which: what the reset option `system`
         takes, keys of `contexts`, or what `choose` takes
     seed : the whole collection is a pure function of it if the policy is one of the observations. Systems and
@@ -54,15 +56,20 @@ def collect_related(
     progress : called with (done, total) episodes
 
     All is kept in memory. Systems that are drawn twice are one system with more rollouts. ValueError where the
-    environment tells no system, changes it between the episodes of one, or has observations or actions that
-    are no arrays; TypeError for a policy that cannot act.
+    environment tells no system, changes it between the episodes of one, tells one label with different properties, or
+    has observations or actions that are no arrays or not of its spaces; TypeError for a policy that cannot act and for
+    what is no environment.
     """
-    total = _count(systems)
+    if not isinstance(env, gym.Env | VectorEnv):
+        raise TypeError(f"env must be a Gymnasium environment, got {env!r}: pass gym.make(...)")
+    systems = _listed(systems)
+    total = systems if isinstance(systems, int) else len(systems)
     each = check_count(episodes_per_system, "episodes_per_system", 1)
     steps = check_count(steps, "steps", 1)
     seed = check_count(seed, "seed")
-    # Two seeds an episode: of its reset and of its random actions. Below 2^63, which every `reset` takes.
-    seeds = np.stack([stream(seed, k, COLLECTION).integers(2**63, size=(each, 2)) for k in range(total)])
+    # Two seeds an episode: of its reset and of its random actions. Below 2^31: some environments seed NumPy's global
+    # generator, which takes 32 bits.
+    seeds = np.stack([stream(seed, k, COLLECTION).integers(2**31, size=(each, 2)) for k in range(total)])
     if isinstance(env, VectorEnv):
         if choose is not None:
             raise ValueError("choose= is for single environments: it sets one system at a time")
@@ -70,13 +77,16 @@ def collect_related(
     return _Single(env, steps, total * each).collect(policy, systems, seeds, choose, progress)
 
 
-def _count(systems: Any) -> int:
+def _listed(systems: Any) -> int | list[Any]:
+    """A number of systems, or those given."""
     if isinstance(systems, str | Mapping | System):
         raise ValueError(f"systems must be a number of systems or a list of them, got {systems!r}: put it in a list")
+    if isinstance(systems, np.ndarray) and systems.ndim:
+        systems = systems.tolist() if systems.ndim == 1 else list(systems)
     if isinstance(systems, SystemSet | Sequence):
         if len(systems) == 0:
             raise ValueError("systems must hold at least one system")
-        return len(systems)
+        return list(systems)
     return check_count(systems, "systems", 1)
 
 
@@ -96,7 +106,7 @@ class _Single(Recorder):
                 act = actor(policy, self.action_space, [action_seed], self.steps, batched=False)
                 self.observe(row, 0, observation)
                 for t in range(self.steps):
-                    action = act(observation, t)
+                    action = legal_action(act(observation, t), self.action_space)
                     observation, reward, terminated, truncated, _ = self.env.step(action)
                     self.act(row, t, action, reward)
                     self.observe(row, t + 1, observation)
@@ -158,7 +168,7 @@ class _Vector(Recorder):
         running = np.arange(len(rows))
         self.observe(rows, 0, _take(observations, running))
         for t in range(self.steps):
-            actions = np.asarray(act(observations, t))
+            actions = legal_action(act(observations, t), self.action_space, self.slots.num_envs)
             observations, rewards, terminated, truncated, info = self.env.step(actions)
             seen = observations
             if "final_obs" in info:  # with same-step autoreset, where these are the last of an episode

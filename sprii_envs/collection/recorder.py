@@ -1,6 +1,5 @@
 """Episodes under collection: columns that grow step by step, whatever runs the environment."""
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,9 +9,10 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from sprii_envs.collection.episodes import RelatedEpisodes
+from sprii_envs.collection.spaces import in_space
 from sprii_envs.collection.systems import Told
 from sprii_envs.relations import EpisodeTable
-from sprii_envs.relations.labels import count_rollouts
+from sprii_envs.relations.labels import count_rollouts, system_label
 
 
 class Recorder:
@@ -26,37 +26,35 @@ class Recorder:
         # CARL's observations carry their context, which belongs into the table.
         self.context = isinstance(space, gym.spaces.Dict) and set(space.spaces) == {"obs", "context"}
         self.observation_space = space["obs"] if self.context and isinstance(space, gym.spaces.Dict) else space
-        self.names = list(_leaves(self.observation_space, "observations"))
-        list(_leaves(self.action_space, "actions", nested=False))
+        self.spaces = dict(_leaves(self.observation_space, "observations"))
+        columns = {**self.spaces, **dict(_leaves(self.action_space, "actions", nested=False))}
         self.env, self.steps, self.episodes = env, steps, episodes
-        self.columns: dict[str, NDArray[Any]] = {}
+        self.columns: dict[str, NDArray[Any]] = {
+            name: np.zeros((episodes, steps + (name in self.spaces), *leaf.shape), leaf.dtype)  # type: ignore[misc]
+            for name, leaf in columns.items()
+        }
+        self.columns["rewards"] = np.zeros((episodes, steps))
         self.length = np.zeros(episodes, np.int64)
         self.ending = np.full(episodes, "", "<U10")
         self.told: list[Told | None] = [None] * episodes
+        self.properties: dict[Any, str] = {}
+        """What the systems told so far are known to have, spelt, by label."""
 
     def observe(self, rows: Any, t: int, observations: Any) -> None:
         """Entry t of some episodes: observations of one (row number) or of several (rows)."""
         if self.context:
             observations = observations["obs"]
-        for name in self.names:
+        for name, space in self.spaces.items():
             value = observations
             for key in name.split("/")[1:]:
                 value = value[key]
-            self._put(name, rows, t, value)
+            self.columns[name][rows, t] = in_space(value, space, name, None if isinstance(rows, int) else len(rows))
         self.length[rows] += 1
 
     def act(self, rows: Any, t: int, actions: Any, rewards: Any) -> None:
-        """Transition t of some episodes."""
-        self._put("actions", rows, t, actions)
-        self._put("rewards", rows, t, np.asarray(rewards, np.float64))
-
-    def _put(self, name: str, rows: Any, t: int, value: Any) -> None:
-        array = np.asarray(value)
-        if name not in self.columns:
-            item = array.shape if isinstance(rows, int) else array.shape[1:]
-            entries = self.steps + name.startswith("observations")
-            self.columns[name] = np.zeros((self.episodes, entries, *item), array.dtype)
-        self.columns[name][rows, t] = array
+        """Transition t of some episodes, with actions of the space."""
+        self.columns["actions"][rows, t] = actions
+        self.columns["rewards"][rows, t] = rewards
 
     def end(self, rows: Any, terminated: Any, truncated: Any) -> None:
         """How some episodes ended, if they did."""
@@ -92,26 +90,27 @@ class Recorder:
                 f"info['context_id'], or a 'context' in the observation (info has: {', '.join(info) or 'nothing'}); "
                 "otherwise pass choose="
             )
-        for name, value in told.values.items():
-            if isinstance(value, float) and math.isnan(value):
-                raise ValueError(
-                    f"the environment tells a system whose {name!r} is NaN: it cannot be grouped with others"
-                )
         before = told if of is None else self.told[of]
         if before is not None and told.label != before.label:
             raise ValueError(
                 f"the environment changed its system from {before.label!r} to {told.label!r} where another episode of "
                 "the same was asked for"
             )
+        spelt = system_label(dict(sorted(told.values.items())))
+        if (known := self.properties.setdefault(told.label, spelt)) != spelt:
+            raise ValueError(
+                f"the environment tells the system {told.label!r} with {known or 'nothing'} and then with "
+                f"{spelt or 'nothing'}: its persistent properties are fixed"
+            )
         self.told[row] = told
 
 
-def _leaves(space: gym.Space[Any], name: str, *, nested: bool = True) -> Iterator[str]:
-    """Names of the arrays in a space; ValueError for a space whose elements are no arrays."""
+def _leaves(space: gym.Space[Any], name: str, *, nested: bool = True) -> Iterator[tuple[str, gym.Space[Any]]]:
+    """The arrays in a space by name; ValueError for a space whose elements are no arrays."""
     if nested and isinstance(space, gym.spaces.Dict):
         for key, part in space.spaces.items():
             yield from _leaves(part, f"{name}/{key}")
     elif isinstance(space, gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
-        yield name
+        yield name, space
     else:
         raise ValueError(f"{name} of the space {space} cannot be kept as arrays: wrap the environment")

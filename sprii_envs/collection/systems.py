@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from sprii_envs.relations.labels import system_label
+from sprii_envs.relations.labels import spelt, system_label
 
 Choose = Callable[[gym.Env[Any, Any], Any], Mapping[str, Any] | None]
 
@@ -144,4 +144,4 @@ def _scalar(value: Any) -> Any:
 
 def _label(value: Any) -> int | str:
     value = _scalar(value)
-    return value if isinstance(value, int | str) and not isinstance(value, bool) else str(value)
+    return value if isinstance(value, int | str) and not isinstance(value, bool) else spelt(value, "label")

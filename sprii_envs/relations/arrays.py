@@ -2,16 +2,13 @@
 
 import os
 import tempfile
-import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, OSError, AttributeError)
 
 
 def write_npz(path: str | os.PathLike[str], version: int, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -32,20 +29,27 @@ def write_npz(path: str | os.PathLike[str], version: int, arrays: Mapping[str, N
 
 def read_npz(path: str | os.PathLike[str], version: int, what: str, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     """What `write_npz` wrote; ValueError naming the file if it is damaged, another version or not `what`."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            found = int(archive["format"])
-            arrays = {name: archive[name] for name in archive.files if name != "format"}
-            for name in needed:
-                _ = arrays[name]
-    except _ERRORS as error:
-        if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
-            raise
-        raise ValueError(f"{os.fspath(path)} is not {what} or is damaged: {error}") from error
+    with naming(path, what), np.load(path, allow_pickle=False) as archive:
+        found = int(archive["format"])
+        arrays = {name: archive[name] for name in archive.files if name != "format"}
+        for name in needed:
+            _ = arrays[name]
     if found != version:
         name = what.split(maxsplit=1)[1].replace(" ", "-")
         raise ValueError(f"{os.fspath(path)} has {name} format {found}; this version reads {version}")
     return arrays
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Turn what the contents of a file give rise to into a ValueError that names it."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except Exception as error:  # a damaged zip raises nearly anything
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{os.fspath(path)} is not {what} or is damaged: {reason}") from error
 
 
 def _umask() -> int:

@@ -12,10 +12,16 @@ def level_column(name: str, table: EpisodeTable) -> str:
                 f"the episode table has neither {column!r} nor {name!r}; columns: {few(table.columns, 99)}"
             )
         return name
-    off = table[column] == -1
-    if off.any():
-        raise ValueError(
-            f"{int(off.sum())} of {len(table)} episodes are off the levels of {name!r} ({column!r} is -1): episodes "
-            f"{few(table['episode'][off])}; select the others, or name the columns in a Relation"
-        )
+    check_levels(column, table)
     return column
+
+
+def check_levels(column: str, table: EpisodeTable) -> None:
+    """ValueError if a column of levels, NAME_level, is −1 for some episodes: off the levels, and not alike."""
+    off = table[column] == -1
+    if column.endswith("_level") and off.any():
+        raise ValueError(
+            f"{int(off.sum())} of {len(table)} episodes are off the levels of {column.removesuffix('_level')!r} "
+            f"({column!r} is -1): episodes {few(table['episode'][off])}; select the others, or name the columns in a "
+            "Relation"
+        )

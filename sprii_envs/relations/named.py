@@ -3,7 +3,7 @@
 from sprii_envs.properties import unknown_name
 from sprii_envs.relations.donor_bank import donor_bank
 from sprii_envs.relations.kernels import Derangement, Kernel, Mismatch, Mixture, Uniform
-from sprii_envs.relations.levels import level_column
+from sprii_envs.relations.levels import check_levels, level_column
 from sprii_envs.relations.relation import SAME_ROLLOUT, SAME_SYSTEM, Relation
 from sprii_envs.relations.table import EpisodeTable
 
@@ -44,6 +44,7 @@ def named_relation(name: str, table: EpisodeTable, *, other_system: bool = False
         raise ValueError(f"other_system=True goes with 'label:COLUMN' only, got {name!r}")
     if kind == "label" and label:
         table.codes(label)
+        check_levels(label, table)
         return Relation((label,), ("system",) if other_system else (), name=name)
     if name in _REFINED:
         shared, differ = (tuple(level_column(each, table) for each in part) for part in _REFINED[name])
@@ -71,6 +72,11 @@ def named_kernel(
     elif kind == "derangement" and (column or name == kind):
         kernel = Derangement(by=column or "system")
     elif kind == "mismatch" and column:
+        if not {column, f"{column}_level"} & set(relation.shared):
+            raise ValueError(
+                f"{name!r} makes one column wrong that the relation shares, and '{relation}' shares "
+                f"{', '.join(map(repr, relation.shared)) or 'none'}: take a relation over the factors, such as G3"
+            )
         kernel = Mismatch(column)
     else:
         raise unknown_name("kernel", name, NAMED_KERNELS)

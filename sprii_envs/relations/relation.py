@@ -31,7 +31,9 @@ class Relation:
             names = getattr(self, field)
             if isinstance(names, str):
                 raise TypeError(f"{field} must be a tuple of column names; write ({names!r},) for one column")
-            names = tuple(names)
+            names = tuple(
+                str(name) if isinstance(name, str) else name for name in names
+            )  # no np.str_: its repr differs
             if len(set(names)) != len(names):
                 raise ValueError(f"{field} names a column twice: {names}")
             object.__setattr__(self, field, names)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -17,12 +18,20 @@ from sprii_envs.relations.streams import PAIRS, check_count, stream
 from sprii_envs.relations.table import EpisodeTable, Rows, few
 
 
-class PairBatch(NamedTuple):
-    """Row numbers of the sampler's table; `table.rows[donor]` are those of the table it was selected from."""
-
+class _Pairs(NamedTuple):
     recipient: Rows  # (n,) int64
     donor: Rows  # (n,) int64
     correct: NDArray[np.bool_]  # (n,) whether the pair satisfies the relation
+
+
+class PairBatch(_Pairs):
+    """Row numbers of the sampler's table; `table.rows[donor]` are those of the table it was selected from.
+
+    `table` is the `rows_fingerprint` of that table, by which `WindowSampler` refuses the pairs of another; None for
+    a batch made by hand.
+    """
+
+    table: str | None = None
 
 
 class PairSampler:
@@ -35,11 +44,11 @@ class PairSampler:
     kernel : which legal donor is drawn
     seed : in [0, 2^64)
     law : `"recipient"`: recipients uniform, donors uniform among a recipient's legal ones; donors in small
-        excluded blocks are then drawn more often. `"pair"`: uniform over legal pairs; donor and recipient
-        marginals are equal, recipients weigh as many as their legal donors. `"balanced"`: recipients and donors
-        both uniform, by donors in unequal proportion; a ValueError names the group and the block that are in
-        the way where that is impossible. The three agree when all recipients have equally many legal donors
-        in blocks of equal size. `audit()` reports the marginals.
+        excluded blocks are then drawn more often. `"pair"`: recipients weigh as many as their legal donors; with
+        Uniform() that is uniform over legal pairs, and donor and recipient marginals are equal. `"balanced"`:
+        recipients and donors both uniform, by donors in unequal proportion; a ValueError names the group and the
+        block that are in the way where that is impossible. The three agree when all recipients have equally many
+        legal donors in blocks of equal size. `audit()` reports the marginals.
     distinct : a column (the paper's batch: `"system"`): the n recipients come from n different groups,
         uniformly chosen, and uniformly within each. Not with `law="pair"`, which weighs recipients itself.
     on_missing : `"error"` raises NoLegalDonorError if a recipient has no legal donor, `"drop"` leaves it out.
@@ -67,7 +76,7 @@ class PairSampler:
         self.table, self.relation = table, relation
         self.kernel: Kernel = Uniform() if kernel is None else kernel
         self.seed, self.step = check_count(seed, "seed"), 0
-        self.law, self.distinct = law, distinct
+        self.law, self.distinct = law, None if distinct is None else str(distinct)
         if law not in get_args(Law):
             raise ValueError(f"law must be 'recipient', 'pair' or 'balanced', got {law!r}")
         if law == "balanced" and not isinstance(self.kernel, Uniform):
@@ -94,7 +103,9 @@ class PairSampler:
         n = check_count(n, "n", 1, 2**40)
         rng = stream(self.seed, check_count(step, "step"), PAIRS)
         recipient = self.recipients.draw(rng, n)
-        return PairBatch(recipient, *self.bound.draw(rng, step, recipient))
+        batch = PairBatch(recipient, *self.bound.draw(rng, step, recipient))
+        batch.table = self.table.rows_fingerprint()
+        return batch
 
     def sample(self, n: int) -> PairBatch:
         """`batch(self.step, n)`, then one step on."""
@@ -139,6 +150,8 @@ class PairSampler:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at a saved seed and step; ValueError for another table, relation, kernel or law."""
+        if not isinstance(state, Mapping):
+            raise ValueError(f"the sampler state must be what state_dict() gave, got {state!r}")
         missing = [key for key in ("seed", "step", "fingerprint") if key not in state]
         if missing:
             raise ValueError(f"the sampler state lacks {few(missing)}; it has {few(state)}")

@@ -6,7 +6,6 @@ immutable; labels are compared exactly, so a relation over a continuous property
 
 import difflib
 import hashlib
-import operator
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
@@ -14,7 +13,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.relations.arrays import read_npz, write_npz
+from sprii_envs.relations.arrays import naming, read_npz, write_npz
+from sprii_envs.relations.streams import check_count
 
 Rows = NDArray[np.int64]
 
@@ -43,7 +43,7 @@ class EpisodeTable:
     ids or a type that cannot be a label. A NaN is refused when its column is used as a label (`codes`).
     """
 
-    __slots__ = ("_columns", "rows")
+    __slots__ = ("_columns", "_rows_digest", "rows")
 
     rows: Rows
 
@@ -57,7 +57,7 @@ class EpisodeTable:
         for name in columns:
             if not isinstance(name, str) or not name:
                 raise ValueError(f"column names must be non-empty strings, got {name!r}")
-        built = {name: _column(name, values) for name, values in columns.items()}
+        built = {str(name): _column(name, values) for name, values in columns.items()}
         count = len(built["episode"])
         for name, values in built.items():
             if len(values) != count:
@@ -81,6 +81,7 @@ class EpisodeTable:
         if len(twice):
             raise ValueError(f"column 'episode' must hold unique ids; {len(twice)} occur more than once: {few(twice)}")
         self._columns = built
+        self._rows_digest: str | None = None
         self.rows = _frozen(np.arange(count))
 
     @classmethod
@@ -146,6 +147,7 @@ class EpisodeTable:
                 raise ValueError("the selection is empty")
         part = object.__new__(type(self))
         part._columns = {name: _frozen(values[chosen]) for name, values in self._columns.items()}
+        part._rows_digest = None
         part.rows = _frozen(self.rows[chosen])
         return part
 
@@ -153,10 +155,9 @@ class EpisodeTable:
         """The sub-table of the first `rollouts` episodes of every system: those of rollout 0…rollouts−1.
 
         The R2, R4 and R8 of the paper: nested, so a smaller budget takes episodes away and changes none. ValueError
-        naming the systems that lack one of them.
+        naming the systems that lack one of them, or for a budget below 1; TypeError for one that is no integer.
         """
-        if operator.index(rollouts) < 1:
-            raise ValueError(f"a budget holds at least 1 rollout of a system, got {rollouts}")
+        rollouts = check_count(rollouts, "the budget of rollouts", 1)
         codes, systems = self.codes("system")
         chosen = np.flatnonzero((self["rollout"] >= 0) & (self["rollout"] < rollouts))
         found = np.unique(np.stack([codes[chosen], self["rollout"][chosen]]), axis=1)[0]
@@ -199,9 +200,15 @@ class EpisodeTable:
             if values.dtype.kind == "U":
                 values = np.array(values.tolist())
             values = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<")))
-            digest.update(f"{name!r}:{values.dtype.str}:{len(values)};".encode())
+            digest.update(f"{str(name)!r}:{values.dtype.str}:{len(values)};".encode())
             digest.update(values.tobytes())
         return digest.hexdigest()
+
+    def rows_fingerprint(self) -> str:
+        """SHA-256 (hex) of the episode ids in the order of the rows: what row numbers mean. Computed once."""
+        if self._rows_digest is None:
+            self._rows_digest = hashlib.sha256(self["episode"].astype("<i8", copy=False).tobytes()).hexdigest()
+        return self._rows_digest
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one npz, atomically: a killed save leaves the old file or none. No pickle."""
@@ -213,7 +220,10 @@ class EpisodeTable:
         """Read what `save` wrote; ValueError naming the file if it is damaged or something else."""
         arrays = read_npz(path, _FORMAT, "an episode table", ("rows",))
         rows = arrays.pop("rows")
-        table = cls({name.removeprefix("column/"): values for name, values in arrays.items()})
+        with naming(path, "an episode table"):
+            table = cls({name.removeprefix("column/"): values for name, values in arrays.items()})
+            if rows.shape != (len(table),) or rows.dtype != np.int64 or rows.min() < 0:
+                raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, of {len(table)} episodes")
         table.rows = _frozen(rows)
         return table
 
@@ -247,8 +257,9 @@ def _column(name: str, values: ArrayLike) -> NDArray[Any]:
         raise ValueError(f"column {name!r} is not a 1-D array: {error}") from None
     if array.ndim != 1:
         raise ValueError(f"column {name!r} must be 1-D, one value per episode, got shape {array.shape}")
-    if array.dtype.kind == "O":
-        array = _from_objects(name, array)
+    if array.dtype.kind == "O" or (array.dtype.kind in "biufU" and not hasattr(values, "dtype")):
+        # NumPy makes one label of the values 1 and "1", True and 1, or NaN and "nan" of a plain list.
+        array = _from_objects(name, list(values))  # type: ignore[arg-type]
     kind = array.dtype.kind
     if kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
         raise ValueError(f"column {name!r} holds {array.max()}, which exceeds int64")
@@ -265,13 +276,17 @@ def _column(name: str, values: ArrayLike) -> NDArray[Any]:
     raise ValueError(f"column {name!r} must hold integers, floats, booleans or strings, got {array.dtype}")
 
 
-def _from_objects(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    values = array.tolist()
-    for legal in ((bool, np.bool_), (int, np.integer), (int, float, np.integer, np.floating), (str,)):
-        kinds = set(map(type, values))
+def _from_objects(name: str, given: list[Any]) -> NDArray[Any]:
+    values = [value.item() if hasattr(value, "item") else value for value in given]
+    kinds = set(map(type, values))
+    for legal in (bool, int, (int, float, np.floating), str):
         # bool is an int in Python; a column that mixes them is a mistake, not a label
         if all(issubclass(kind, legal) for kind in kinds) and (bool not in kinds or kinds == {bool}):
-            return np.array(values)
+            array = np.array(values)
+            if legal is int and array.dtype.kind != "i":
+                over = max(values, key=abs, default=0)
+                raise ValueError(f"column {name!r} holds {over}, which exceeds int64")
+            return array
     wrong = next((i for i, v in enumerate(values) if not isinstance(v, str)), 0)
     raise ValueError(
         f"column {name!r} must hold integers, floats, booleans or strings of one type; "

@@ -33,6 +33,9 @@ class WindowSampler:
     ----------
     lengths : observations per episode (N,), or the EpisodeTable of the pair sampler
     history, horizon : in observations; the paper's 24 and 16 (`app:implementation`)
+
+    `table` is that table's `rows_fingerprint`: pairs of another table are refused. None for plain lengths, whose rows
+    must be the pairs'.
     """
 
     def __init__(self, lengths: EpisodeTable | ArrayLike, history: int = 24, horizon: int = 16, seed: int = 0) -> None:
@@ -41,12 +44,14 @@ class WindowSampler:
         if isinstance(lengths, EpisodeTable):
             self._ids: Rows = lengths["episode"]
             self.lengths: Rows = lengths["length"]
+            self.table: str | None = lengths.rows_fingerprint()
         else:
             given = np.asarray(lengths)
             if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
                 raise ValueError(f"lengths must be 1-D integers, got shape {given.shape} of {given.dtype}")
             self.lengths = given.astype(np.int64)
             self._ids = np.arange(len(given))
+            self.table = None
         self._require(self.history + self.horizon, f"history {self.history} + horizon {self.horizon}")
         self._last: Rows = self.lengths - (self.history + self.horizon)
 
@@ -61,10 +66,12 @@ class WindowSampler:
         relation the donor window comes first and does not overlap (donor_start + history ≤ recipient_start),
         uniform over all such combinations. With 64 observations, history 24 and horizon 16 only (0, 24) is
         legal: that control then has one window pair an episode, and its recipients are later windows than
-        those of the other relations; longer episodes give it more. ValueError if an episode is its own donor
-        under a relation that is not same-episode: independent windows of it would overlap.
+        those of the other relations; longer episodes give it more. ValueError for pairs of a table with other
+        episodes or another order, and if an episode is its own donor under a relation that is not same-episode:
+        independent windows of it would overlap.
         """
         check_relation(relation)
+        self.check_table(pairs.table)
         rng = stream(self.seed, check_count(step, "step"), WINDOWS)
         recipient, donor = self._rows(pairs.recipient), self._rows(pairs.donor)
         if not relation.same_episode:
@@ -107,6 +114,14 @@ class WindowSampler:
         count = check_count(count, "count", 1)
         share = np.array([0.5]) if count == 1 else np.linspace(0.0, 1.0, count)
         return np.rint(last[:, None] * share).astype(np.int64)
+
+    def check_table(self, table: str | None) -> None:
+        """ValueError if the `rows_fingerprint` that pairs come with is not this sampler's; None is unknown."""
+        if table != self.table and table is not None and self.table is not None:
+            raise ValueError(
+                f"the pairs are rows of another table than the windows' of {len(self.lengths)} episodes (other "
+                "episodes or another order): make the WindowSampler from the PairSampler's table"
+            )
 
     def _rows(self, rows: ArrayLike) -> Rows:
         array = np.asarray(rows)

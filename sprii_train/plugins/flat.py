@@ -71,6 +71,7 @@ class FlatPairs:
         if windows is not None:
             if first is None or len(windows.lengths) != count:
                 raise ValueError("windows need the pairs' own table and the first entry of its episodes: episode_runs")
+            windows.check_table(pairs.table.rows_fingerprint())
             last = last + windows.lengths - 1
         self.entries = int(last.max()) + 1
 

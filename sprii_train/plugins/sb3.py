@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, NoLegalDonorError, PairSampler, Relation, WindowSampler
+from sprii_envs.relations.recipients import Law
 from sprii_envs.relations.relation import check_relation
 from sprii_envs.relations.streams import check_count
 
@@ -99,6 +100,8 @@ class RelationReplayBuffer(ReplayBuffer):
         known = ("kernel", "law", "distinct", "seed")
         if unknown := [name for name in law if name not in known]:
             raise ValueError(f"unknown argument {unknown[0]!r}; legal: steps, relation, columns, {', '.join(known)}")
+        if law.get("law", "recipient") not in get_args(Law):  # before the first steps are taken
+            raise ValueError(f"law must be one of {', '.join(get_args(Law))}, got {law['law']!r}")
         super().__init__(
             buffer_size, observation_space, action_space, device, n_envs, False, handle_timeout_termination
         )

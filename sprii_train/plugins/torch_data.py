@@ -4,7 +4,7 @@ Pairs are drawn in the main process, a pure function of (seed, step); workers on
 prefetching and world size cannot change a run.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,7 @@ class PairBatches(Sampler[Any]):
             raise ValueError(f"give both rank and world_size or neither, got {rank} and {world_size}")
         if len(windows.lengths) != len(pairs.table):
             raise ValueError(f"windows know {len(windows.lengths)} episodes, pairs {len(pairs.table)}: use one table")
+        windows.check_table(pairs.table.rows_fingerprint())
         grouped = distributed.is_available() and distributed.is_initialized()
         if world_size is None:
             rank, world_size = (distributed.get_rank(), distributed.get_world_size()) if grouped else (0, 1)
@@ -90,6 +91,8 @@ class PairBatches(Sampler[Any]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at a saved step, on any number of ranks; ValueError for the state of another stream."""
+        if not isinstance(state, Mapping):
+            raise ValueError(f"the state must be what state_dict() gave, got {state!r}")
         differ = [f"{k} {state.get(k)!r}, here {v!r}" for k, v in self._fixed().items() if state.get(k) != v]
         if differ or not {"step", "pairs"} <= set(state):
             raise ValueError(f"this state belongs to other batches: {'; '.join(differ) or 'no step or no pairs'}")

@@ -334,6 +334,125 @@ def test_environments_that_cannot_be_collected_from():
         collect_related(text, steps=4)
 
 
+class Stub(gym.Env):
+    """Shows what it is given, entry by entry, and keeps the actions and seeds it gets."""
+
+    def __init__(self, shown, told=None, space=None, actions=None):
+        self.observation_space = space or gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        self.action_space = actions or gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.shown, self.told, self.resets, self.actions, self.seeds = shown, told, 0, [], []
+
+    def reset(self, *, seed=None, options=None):
+        self.seeds.append(seed)
+        self.t, self.resets = 0, self.resets + 1
+        return self.shown[0], {} if self.told is None else self.told[self.resets - 1]
+
+    def step(self, action):
+        self.t += 1
+        self.actions.append(action)
+        return self.shown[self.t], 0.0, False, False, {}
+
+
+def still(env, item):
+    """A system of which the environment knows nothing."""
+
+
+def test_columns_have_the_types_of_their_spaces():
+    shown = [np.array([0]), np.array([0.75]), [2.5]]
+    replies = iter([[0], [0.75]])
+    env = Stub(shown)
+    found = collect_related(env, lambda o: next(replies), episodes_per_system=1, steps=2, choose=still)
+    for name, values in (("observations", [0, 0.75, 2.5]), ("actions", [0, 0.75])):
+        assert found[name].dtype == np.float32
+        assert found[name].ravel().tolist() == values
+    assert [(action.dtype, action.tolist()) for action in env.actions] == [(np.float32, [0]), (np.float32, [0.75])]
+    env = Stub(shown[:1] * 3, actions=gym.spaces.Discrete(3))
+    found = collect_related(env, lambda o: np.array(2.0), episodes_per_system=1, steps=2, choose=still)
+    assert found["actions"].dtype == np.int64
+    assert {2: "found"}[env.actions[0]] == "found"  # a scalar
+
+
+@pytest.mark.parametrize(
+    ("shown", "space", "message"),
+    [
+        ([[0.0], [0.0, 1.0]], None, r"observations must be numbers of shape \(1,\), .* got \[0.0, 1.0\]"),
+        ([[0.0], [None]], None, r"observations must be numbers of shape \(1,\), .* got \[None\]"),
+        ([[0], [0.5]], gym.spaces.Box(0, 9, (1,), np.uint8), r"observations must be integers, .* got \[0.5\]"),
+    ],
+)
+def test_observations_that_are_not_of_their_space(shown, space, message):
+    with pytest.raises(ValueError, match=message):
+        collect_related(Stub(shown, space=space), steps=1, choose=still)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (None, r"actions must be numbers of shape \(2,\), .* got None"),
+        ([5.0, 1.0, 0.0], r"actions must be numbers of shape \(2,\)"),
+        ([5.0, 1.0], "action .*5.* is not in Box.*clip its actions"),
+        ([np.nan, 0.0], "action .*nan.* is not in Box"),
+    ],
+)
+def test_actions_that_are_not_of_their_space(action, message):
+    with pytest.raises(ValueError, match=message):
+        collect_related(gym.make(D_CLEAN), lambda o: action, steps=4)
+    with pytest.raises(ValueError, match=message.replace(r"\(2,", r"\(3, 2")):
+        collect_related(gym.make_vec(D_CLEAN, num_envs=3), lambda o: None if action is None else [action] * 3, steps=4)
+    cart = Third(gym.make("CartPole-v1"))
+    with pytest.raises(ValueError, match="action 2 is not in Discrete"):
+        collect_related(cart, lambda o: 2, steps=4)
+    with pytest.raises(ValueError, match=r"actions must be integers, .* got 0.75"):
+        collect_related(cart, lambda o: 0.75, steps=4)
+
+
+def test_systems_of_arrays_are_told_apart_to_the_last_bit():
+    def table(*systems):
+        return collect_related(Stub([[0.0]] * 2), systems=systems, episodes_per_system=1, steps=1, choose=still).table
+
+    goal, long = np.array([0.1, 0.2]), np.zeros(2000)
+    other = long.copy()
+    other[1000] = 1e-300
+    for a, b in ((goal, goal + 1e-10), (long, other), ([goal], [goal + 1e-10]), ({"x": goal}, {"x": goal + 1e-10})):
+        for wrap in (lambda value: value, lambda value: {"goal": value}):
+            assert table(wrap(a), wrap(b), wrap(a))["rollout"].tolist() == [0, 0, 1]
+            assert max(map(len, table(wrap(a), wrap(b))["system"])) < 200
+    assert table({"goal": [0.0, 1.0]}, {"goal": np.array([-0.0, 1.0])})["rollout"].tolist() == [0, 1]
+    assert table(0.0, -0.0)["rollout"].tolist() == [0, 1]
+    for wrong in (np.nan, {"m": np.nan}, {"m": [0.0, np.nan]}, [np.array([np.nan, 1.0])]):
+        with pytest.raises(ValueError, match="is NaN cannot be grouped"):
+            table(wrong)
+
+
+def test_systems_as_an_array():
+    def numbers(systems):
+        return collect_related(Stub([[0.0]] * 2), systems=systems, steps=1, choose=still).table
+
+    assert numbers(np.array([1, 2]))["system"].tolist() == [1, 1, 2, 2]
+    assert numbers(np.array([[1, 2], [3, 4]]))["system"].tolist() == ["[1, 2]"] * 2 + ["[3, 4]"] * 2
+    assert numbers(np.int64(3))["system"].tolist() == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("changed", [{"mass": 2.0}, {}, {"mass": np.array([1.0, 2.0])}])
+def test_one_system_has_one_set_of_properties(changed):
+    told = [{"system_id": 7, "persistent": {"mass": 1.0}}, {"system_id": 7, "persistent": changed}]
+    for shape in ({"systems": 1, "episodes_per_system": 2}, {"systems": 2, "episodes_per_system": 1}):
+        with pytest.raises(ValueError, match=r"tells the system 7 with mass=1\.0 and then with"):
+            collect_related(Stub([[0.0]] * 2, told), steps=1, **shape)
+
+
+def test_seeds_fit_numpys_global_generator():
+    env = Stub([[0.0]] * 2)
+    collect_related(env, systems=50, episodes_per_system=4, steps=1, choose=still)
+    assert len(set(env.seeds)) == 200
+    assert 2**30 < max(env.seeds) < 2**31
+
+
+def test_what_is_no_environment_is_refused():
+    with pytest.raises(TypeError, match=r"env must be a Gymnasium environment, got 'Pendulum-v1': pass gym.make"):
+        collect_related("Pendulum-v1", steps=4)
+
+
 def test_progress():
     for env in (gym.make(D_CLEAN), gym.make_vec(D_CLEAN, num_envs=2)):
         seen: list[tuple[int, int]] = []

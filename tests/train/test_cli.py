@@ -194,6 +194,10 @@ def test_relations_audit_prints_what_a_kernel_draws(poke, tmp_path):
     assert saved["correct_rate"] == 0.5
     found = audited(poke, "--relation", "label:mass_level", "--other-system", "--kernel", "derangement:mass_level")
     assert found["match mass_level *"] == "0.00 %"
+    found = audited(poke, "--relation", "G3", "--alpha", "0.25")
+    assert found["correct pairs *"] == "25.00 %"
+    assert found["kernel"].endswith("Derangement(by='system'), mode='exact')")
+    assert audited(poke, "--relation", "G1", "--law", "pair")["pair law"] == "pair"
     found = audited(poke, "--relation", "same-system", "--split", "sealed", "--unseal")
     assert found["episodes"] == "32"
 
@@ -207,7 +211,9 @@ def test_relations_audit_prints_what_a_kernel_draws(poke, tmp_path):
         (("--relation", "G3", "--kernel", "candidates"), "made for the relations G1 and G2"),
         (("--relation", "G3", "--kernel", "derangement", "--alpha", "1.5"), "alpha must be in [0, 1], got 1.5"),
         (("--relation", "G3", "--kernel", "derangement", "--alpha", "nan"), "alpha must be in [0, 1], got nan"),
-        (("--relation", "G1", "--alpha", "0.5"), "alpha mixes wrong pairs in"),
+        (("--relation", "G1", "--alpha", "0.5"), "use a relation that shares 'system'"),
+        (("--relation", "G3", "--alpha", "0.5", "--kernel", "uniform"), "alpha mixes wrong pairs in"),
+        (("--relation", "G3", "--json", "no-folder/audit.json"), "no-folder"),
         (("--relation", "G1", "--kernel", "derangement"), "use a relation that shares 'system'"),
         (("--relation", "same-system", "--kernel", "mismatch:drag"), "such as G3"),
         (("--relation", "G1", "--other-system"), "goes with 'label:COLUMN' only"),

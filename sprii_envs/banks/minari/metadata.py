@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sprii_envs.banks.minari.package import opened
+from sprii_envs.banks.minari.package import opened, reading
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.relations.labels import count_rollouts, system_label
 from sprii_envs.relations.table import few
@@ -31,18 +31,20 @@ def from_minari(
     system : metadata key that tells which system an episode is of, or several that do so together
     rollout : key of the index among the episodes of a system; by default "rollout" if the episodes have it as
         integers, else they are counted
-    split : key of the split; by default "split" if the episodes have it
+    split : key of the split; by default "split" if any episode has it: then all must, since a sampler over a table
+        without splits would mix them
 
     Columns: `episode`, the dataset's own index; `system`, integers or strings (floats, booleans and several keys as
     strings "mass=1.0, drag=0.5"); `rollout`; `length` in observations; `split`; and every other number, boolean or
     string that all episodes have under its own key (not one named like a column above). ValueError naming the
-    key and episodes where a chosen one is missing, NaN or not a label.
+    key and episodes where a chosen one is missing, NaN or not a label, and the dataset where its file is damaged.
     """
     dataset = opened(dataset)
     indices = np.asarray(dataset.episode_indices, np.int64)
     if not len(indices):
         raise ValueError(f"the Minari dataset {dataset.id!r} has no episodes")
-    rows = [_flat(metadata) for metadata in dataset.storage.get_episode_metadata(indices)]
+    with reading(dataset):
+        rows = [_flat(metadata) for metadata in dataset.storage.get_episode_metadata(indices)]
     keys = [system] if isinstance(system, str) else list(system)
     if not keys:
         raise ValueError("system must name at least one metadata key")
@@ -53,7 +55,7 @@ def from_minari(
         columns["rollout"] = count_rollouts(columns["system"])
     else:
         columns["rollout"] = _labels(dataset, rows, indices, rollout or "rollout")
-    if split is not None or _all(rows, "split", int) or _all(rows, "split", str):
+    if split is not None or any("split" in row for row in rows):
         columns["split"] = _labels(dataset, rows, indices, split or "split")
     for key in rows[0]:
         if key not in _OURS and _is_column(rows, key):

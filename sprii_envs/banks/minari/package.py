@@ -1,5 +1,7 @@
 """Minari itself, imported when it is needed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _NEEDS = 'Minari datasets need Minari 0.5.4 or newer with HDF5 and Pillow: pip install "minari[hdf5]" pillow'
@@ -22,10 +24,24 @@ def package() -> Any:
 
 
 def opened(dataset: Any) -> Any:
-    """A MinariDataset as it is, or the local one of an id; ValueError where there is none."""
+    """A MinariDataset as it is, or the local one of an id; ValueError where there is none or it is damaged."""
     if not isinstance(dataset, str):
         return dataset
+    minari = package()
     try:
-        return package().load_dataset(dataset)
+        with reading(dataset):
+            return minari.load_dataset(dataset)
     except FileNotFoundError:
         raise ValueError(f"no local Minari dataset {dataset!r}: download it with `minari download {dataset}`") from None
+
+
+@contextmanager
+def reading(dataset: Any) -> Iterator[None]:
+    """Errors of a damaged file, which h5py tells as OSErrors of no name, as ValueErrors naming the dataset."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        name = dataset if isinstance(dataset, str) else dataset.id
+        raise ValueError(f"the file of the Minari dataset {name!r} is damaged or cannot be read: {error}") from error

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.banks.minari.package import opened, package
+from sprii_envs.banks.minari.package import opened, package, reading
 from sprii_envs.banks.ranges import integers, ranges
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.relations.table import few
@@ -61,7 +61,8 @@ class MinariWindows:
         found = ranges(self._lengths, fewer, rows, starts, length, column, self._ids)
         asked = self._ids[found.rows]
         read = self._slices if self._file is not None else self._decoded
-        parts = read(column, asked.tolist(), found.begins.tolist(), found.length)
+        with reading(self.dataset):
+            parts = read(column, asked.tolist(), found.begins.tolist(), found.length)
         return np.stack(parts)
 
     def _slices(self, column: str, episodes: list[int], starts: list[int], length: int) -> list[NDArray[Any]]:
@@ -72,7 +73,11 @@ class MinariWindows:
             for episode, start in zip(episodes, starts, strict=True):
                 entry = file.get(f"episode_{episode}/{column}")
                 if not isinstance(entry, h5py.Dataset):
-                    raise self._unknown(column, episode)
+                    legal: list[str] = []
+                    file[f"episode_{episode}"].visititems(  # type: ignore[union-attr]
+                        lambda name, item, legal=legal: legal.append(name) if isinstance(item, h5py.Dataset) else None
+                    )
+                    raise self._unknown(column, episode, legal)
                 parts.append(self._whole(np.asarray(entry[start : start + length]), column, episode, start, length))
         return parts
 
@@ -89,17 +94,20 @@ class MinariWindows:
                 elif isinstance(entry, dict) and key in entry:
                     entry = entry[key]
                 else:
-                    raise self._unknown(column, episode)
+                    raise self._unknown(column, episode, _columns(data))
             if entry is None or isinstance(entry, dict | tuple):
-                raise self._unknown(column, episode)
+                raise self._unknown(column, episode, _columns(data))
             for place in wanted[episode]:
                 begin = starts[place]
                 window = np.asarray(entry[begin : begin + length])
                 parts[place] = self._whole(window, column, episode, begin, length)
         return parts
 
-    def _unknown(self, column: str, episode: int) -> ValueError:
-        return ValueError(f"episode {episode} of the Minari dataset {self.dataset.id!r} has no column {column!r}")
+    def _unknown(self, column: str, episode: int, legal: list[str]) -> ValueError:
+        return ValueError(
+            f"episode {episode} of the Minari dataset {self.dataset.id!r} has no column {column!r}; legal: "
+            f"{few(legal, 99)}"
+        )
 
     def _whole(self, window: NDArray[Any], column: str, episode: int, start: int, length: int) -> NDArray[Any]:
         if len(window) != length:  # infos may have fewer entries than observations
@@ -108,6 +116,16 @@ class MinariWindows:
                 f"{start + len(window)} entries"
             )
         return window
+
+
+def _columns(data: Any, prefix: str = "") -> list[str]:
+    """Names of the columns of a decoded episode, as its HDF5 groups would name them."""
+    if isinstance(data, tuple):
+        data = {f"_index_{i}": part for i, part in enumerate(data)}
+    if not isinstance(data, dict):
+        return [] if data is None else [prefix]
+    parts = ((f"{prefix}/{key}" if prefix else key, part) for key, part in data.items() if prefix or key != "id")
+    return [name for key, part in parts for name in _columns(part, key)]
 
 
 def _leaves(space: gym.Space[Any]) -> list[gym.Space[Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.relations.arrays import read_npz, write_npz
+from sprii_envs.relations.arrays import naming, read_npz, write_npz
 from sprii_envs.relations.index import PairIndex, fold
 from sprii_envs.relations.kernels.base import BoundKernel, Counts
 from sprii_envs.relations.relation import Relation
@@ -196,10 +196,8 @@ def save_candidates(path: str | os.PathLike[str], lists: Mapping[str, Candidates
 def load_candidates(path: str | os.PathLike[str]) -> dict[str, Candidates]:
     """The lists that `save_candidates` wrote; ValueError naming the file if it is damaged or something else."""
     arrays = read_npz(path, _FORMAT, "a candidate file", ("names",))
-    try:
+    with naming(path, "a candidate file"):
         return {name: Candidates(*(arrays[f"{name}/{part}"] for part in _PARTS)) for name in arrays["names"].tolist()}
-    except KeyError as error:
-        raise ValueError(f"{os.fspath(path)} is not a candidate file or is damaged: it lacks {error}") from None
 
 
 def _ids(name: str, values: ArrayLike) -> NDArray[Any]:

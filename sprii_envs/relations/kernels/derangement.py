@@ -18,13 +18,16 @@ class Derangement:
     At a step the recipients and the donors are those that `Uniform` draws under the same relation, seed and
     step; only who meets whom is changed, by a permutation of the batch without a pair inside a `by` group.
     Arms that differ in the kernel alone therefore see the same histories, and the donors and the recipients
-    of a batch fill the `by` groups equally. A group may hold at most half of a batch: `distinct="system"`
-    sees to it.
+    of a batch fill the `by` groups equally. A batch needs n ≥ 2 pairs, and a group may hold at most half of it:
+    `distinct="system"` sees to the latter.
 
     See `derangement` for how the permutation is drawn.
     """
 
     by: str = "system"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by", str(self.by))  # a np.str_ has another repr
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -59,6 +62,7 @@ class _BoundDerangement:
         return self.index.donor_marginal(recipient)
 
     def draw(self, rng: np.random.Generator, step: int, recipient: Rows) -> tuple[Rows, NDArray[np.bool_]]:
+        check_dealt(len(recipient), self.by)
         donor = self.index.draw(rng, recipient)
         try:
             donor = donor[derangement(rng, self.codes[recipient])]
@@ -70,6 +74,12 @@ class _BoundDerangement:
             ) from None
         # Legal pairs never cross `by` groups (checked in `bind`), and these all do.
         return donor, np.zeros(len(recipient), bool)
+
+
+def check_dealt(n: int, by: str) -> None:
+    """ValueError for a batch of one: there is no other donor to deal."""
+    if n == 1:
+        raise ValueError(f"a batch of 1 cannot be deranged by {by!r}: its wrong pairs exchange donors; take n ≥ 2")
 
 
 class _NoDerangementError(ValueError):

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.relations.arrays import read_npz, write_npz
+from sprii_envs.relations.arrays import naming, read_npz, write_npz
 from sprii_envs.relations.index import PairIndex
 from sprii_envs.relations.kernels.base import BoundKernel, Counts, Listed
 from sprii_envs.relations.relation import Relation
@@ -117,10 +117,8 @@ class Graph:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; ValueError naming the file if it is damaged or something else."""
         arrays = read_npz(path, _FORMAT, "a donor graph", ("episodes", "indptr", "indices"))
-        try:
+        with naming(path, "a donor graph"):
             return cls(arrays["indptr"], arrays["indices"], arrays.get("weights"), arrays["episodes"])
-        except ValueError as error:
-            raise ValueError(f"{os.fspath(path)} is not a donor graph or is damaged: {error}") from error
 
     def bind(self, table: EpisodeTable, relation: Relation, index: PairIndex) -> BoundKernel:
         by_episode = table.by_episode()

@@ -28,8 +28,9 @@ class Mismatch:
     def __post_init__(self) -> None:
         if isinstance(self.equal, str):
             raise TypeError(f"equal must be a tuple of column names; write ({self.equal!r},) for one column")
+        object.__setattr__(self, "factor", str(self.factor))  # a np.str_ has another repr
         if self.equal is not None:
-            object.__setattr__(self, "equal", tuple(self.equal))
+            object.__setattr__(self, "equal", tuple(map(str, self.equal)))
             if self.factor in self.equal:
                 raise ValueError(f"no donor can both differ in {self.factor!r} and equal it")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sprii_envs.relations.index import PairIndex
 from sprii_envs.relations.kernels.base import BoundKernel, Kernel, Support
-from sprii_envs.relations.kernels.derangement import Derangement, derangement
+from sprii_envs.relations.kernels.derangement import Derangement, check_dealt, derangement
 from sprii_envs.relations.kernels.mismatch import Mismatch
 from sprii_envs.relations.kernels.uniform import Uniform
 from sprii_envs.relations.relation import Relation
@@ -37,7 +37,7 @@ class Mixture:
     A wrong part that cannot be dealt within itself, such as a single position, borrows instead: each of its
     positions takes a copy of the donor of a random position of another group of its batch, which then has one
     donor twice. The donor marginal is still that of the correct arm, exactly with `distinct=by` or groups of
-    equal size. A group may hold at most half of a batch.
+    equal size. With a wrong pair to deal, a batch needs n ≥ 2, and a group may hold at most half of it.
 
     Raises ValueError for α outside [0, 1] or NaN, and when `correct` draws a wrong pair.
     """
@@ -123,6 +123,7 @@ class _Dealt(_Mixed):
         return self.correct.donor_marginal(recipient)
 
     def _wrong(self, rng: np.random.Generator, step: int, recipient: Rows, donor: Rows, wrong: Rows) -> Rows:
+        check_dealt(len(recipient), self.by)
         labels = self.codes[recipient]
         try:
             return donor[wrong[derangement(rng, labels[wrong])]]

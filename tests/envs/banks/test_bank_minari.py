@@ -185,7 +185,7 @@ def test_a_part_of_a_bank_in_any_order(bank):
         (("observations", [0], 15, 6), r"window of 6 from 15 is not inside episode 0, which has 20 entries"),
         (("actions", [0], 14, 6), r"which has 19 entries of 'actions'"),
         (("observations", [29], 0, 2), r"no episode 29 in the table"),
-        (("states", [0], 0, 2), r"episode 0 .* has no column 'states'"),
+        (("states", [0], 0, 2), r"episode 0 .* has no column 'states'; legal: actions, observations, rewards, "),
         (("observations", [0.5], 0, 2), r"episodes must be integers"),
     ],
 )
@@ -449,6 +449,37 @@ def test_several_keys_make_a_system(cartpole):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        ({}, r"no metadata 'split' for 1 of 8 episodes: 3"),
+        ({"split": np.arange(2)}, "'split' of episode 3 is an array"),
+    ],
+)
+def test_a_split_of_some_episodes_is_refused(cartpole, odd, message):
+    dataset = cartpole(told=lambda mass, i: {"pole": mass, **(odd if i == 3 else {"split": "ab"[i // 4]})})
+    with pytest.raises(ValueError, match=message):
+        from_minari(dataset, "pole")
+    rest = dataset.filter_episodes(lambda episode: episode.id != 3)
+    assert from_minari(rest, "pole")["split"].tolist() == ["a"] * 3 + ["b"] * 4
+
+
+def test_a_damaged_file_is_told_by_the_datasets_name(bank):
+    dataset = to_minari(bank, "tests/torn-v0")
+    table = from_minari(dataset)
+    reader = MinariWindows(dataset, table)
+    file = dataset.storage.data_path / "main_data.hdf5"
+    os.truncate(file, file.stat().st_size // 2)
+    for use in (
+        lambda: from_minari("tests/torn-v0"),
+        lambda: from_minari(dataset),
+        lambda: reader.windows("observations", [0], 0, 3),
+    ):
+        with pytest.raises(ValueError, match=r"Minari dataset 'tests/torn-v0' is damaged or cannot be read"):
+            use()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_reset_options_of_the_collector_are_labels(monkeypatch):
     let_collect(monkeypatch)
     env = gym.make("sprii/SpringWorld-v0", obs_type="state")
@@ -500,6 +531,8 @@ def test_jpeg_is_told_and_read(monkeypatch):
         reader = MinariWindows(dataset, table)
     naive = [dataset[0].observations[1:4], dataset[1].observations[2:5], dataset[0].observations[0:3]]
     assert same(reader.windows("observations", [0, 1, 0], [1, 2, 0], 3), np.stack(naive))
+    with pytest.raises(ValueError, match=r"has no column 'images'; legal: .*observations.*truncations"):
+        reader.windows("images", [0], [0], 2)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -518,7 +551,9 @@ def test_parts_of_dictionaries(monkeypatch, data_format):
     assert same(reader.windows("observations/place", [1], [3], 4)[0], dataset[1].observations["place"][3:7])
     assert same(reader.windows("observations/seen", [0], [0], 4)[0], np.asarray(dataset[0].observations["seen"][0:4]))
     for column in ("observations", "observations/colour", "infos/none"):
-        with pytest.raises(ValueError, match=f"has no column '{column}'"):
+        with pytest.raises(
+            ValueError, match=f"has no column '{column}'; legal: .*observations/place, observations/seen"
+        ):
             reader.windows(column, [0], [0], 2)
 
 

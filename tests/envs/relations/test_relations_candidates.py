@@ -142,6 +142,10 @@ def test_files(tmp_path, lists):
     np.savez(path, format=np.int64(1), names=np.array(["G1"]))
     with pytest.raises(ValueError, match="it lacks 'G1/systems'"):
         load_candidates(path)
+    parts = {"systems": np.arange(2), "candidates": np.array([1.0, 0.0]), "indptr": np.arange(3)}
+    np.savez(path, format=np.int64(1), names=np.array(["G1"]), **{f"G1/{name}": part for name, part in parts.items()})
+    with pytest.raises(ValueError, match=r"donors\.npz is not a candidate file .* integers or strings, got float64"):
+        load_candidates(path)
     with pytest.raises(ValueError, match="names without '/', got a/b"):
         save_candidates(path, {"a/b": named["by name"]})
 

@@ -117,8 +117,7 @@ def test_infeasible_batches_are_named():
     table = systems([2, 2], length=80)
     sampler = PairSampler(table, SAME_SYSTEM, Derangement(), distinct="system")
     sampler.batch(0, 2)
-    message = r"a batch of 1 cannot be deranged by 'system': 1 of its recipients are of system [01], more than half"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"a batch of 1 cannot be deranged by 'system': .* take n ≥ 2$"):
         sampler.batch(0, 1)
     with pytest.raises(ValueError, match="needs at least two groups; the table has one"):
         PairSampler(systems([4]), SAME_SYSTEM, Derangement())

@@ -242,7 +242,8 @@ def test_save_and_load(tmp_path):
     assert from_dense(dense(graph), np.arange(9)) != graph
     np.savez(tmp_path / "other.npz", a=np.arange(3))
     (tmp_path / "cut.npz").write_bytes((tmp_path / "graph.npz").read_bytes()[:100])
-    for name in ("other.npz", "cut.npz"):
+    np.save(tmp_path / "y.npy", np.arange(3))
+    for name in ("other.npz", "cut.npz", "y.npy"):
         with pytest.raises(ValueError, match=f"{name} is not a donor graph or is damaged"):
             Graph.load(tmp_path / name)
 

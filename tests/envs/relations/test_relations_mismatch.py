@@ -8,7 +8,9 @@ from scipy import stats
 from sprii_envs.relations import (
     SAME_ROLLOUT,
     SAME_SYSTEM,
+    Candidates,
     EpisodeTable,
+    Graph,
     Mismatch,
     Mixture,
     NoLegalDonorError,
@@ -101,8 +103,22 @@ def test_conditions_with_different_gaps_share_a_bank():
     batches = [PairSampler(common, G3, kernel).batch(0, 12) for kernel in kernels]
     assert all((b.recipient == batches[0].recipient).all() for b in batches)
     assert with_legal_donors(common, G3, kernels) is common
+    one = kernels[0]
+    assert with_legal_donors(table, G3, one).fingerprint() == with_legal_donors(table, G3, [one]).fingerprint()
     with pytest.raises(NoLegalDonorError, match="no episode has a legal donor under every one of Mismatch"):
         with_legal_donors(factorial(2, 1, 2, 2), G3, [Mismatch("drag")])
+
+
+def test_frozen_donors_that_are_left_out_are_named():
+    table = systems([1] * 6, m=[0] * 6)
+    relation = Relation(("m",), ("system",))
+    for kernel in (Candidates([0, 1], [[1, 2], [0, 3]]), Graph([0, 2, 4, 4, 4, 4, 4], [1, 2, 0, 3])):
+        with pytest.raises(
+            ValueError, match=rf"4 of 6 episodes have no legal donor .* without them {type(kernel).__name__}"
+        ):
+            with_legal_donors(table, relation, kernel)
+        with pytest.raises(ValueError, match=r"^\d donor|^\d candidate"):  # lost before: the kernel's own error
+            with_legal_donors(table.select([0, 1]), relation, kernel)
 
 
 def _removed(table: EpisodeTable) -> np.ndarray:

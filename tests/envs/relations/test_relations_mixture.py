@@ -203,9 +203,7 @@ def test_a_wrong_part_of_one_group_borrows_from_the_others():
 
 
 def test_a_batch_without_another_group_is_refused():
-    with pytest.raises(
-        ValueError, match=r"the 1 wrong pairs of a batch of 1 cannot be deranged by 'system'.*distinct="
-    ):
+    with pytest.raises(ValueError, match=r"a batch of 1 cannot be deranged by 'system': .* take n ≥ 2$"):
         arm(factorial(), 0).batch(0, 1)
 
 

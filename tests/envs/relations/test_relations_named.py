@@ -84,6 +84,11 @@ OFF = systems([2, 2], mass_level=[0, 0, -1, -1], drag=[0] * 4, stiffness=[0] * 4
         ("label:mas", factorial(), "no column 'mas' .*did you mean 'mass'"),
         ("label:shape", NAN, "column 'shape' is used as a label but is NaN for 1 episodes: 1"),
         ("G1", systems([2, 2]), "neither 'mass_level' nor 'mass'; columns: episode, system, rollout, length"),
+        (
+            "label:mass_level",
+            OFF,
+            r"2 of 4 episodes are off the levels of 'mass' \('mass_level' is -1\): episodes 2, 3",
+        ),
         ("G1", OFF, r"2 of 4 episodes are off the levels of 'mass' \('mass_level' is -1\): episodes 2, 3"),
     ],
 )
@@ -104,6 +109,7 @@ def test_another_system_goes_with_labels_only():
         ("mismatch", None, "unknown kernel 'mismatch'; did you mean 'mismatch:FACTOR'"),
         ("derangement:", None, "unknown kernel 'derangement:'; did you mean 'derangement'"),
         ("candidates", None, "made for the relations G1 and G2, not for 'same system'"),
+        ("mismatch:drag", None, "and 'same system' shares 'system': take a relation over the factors, such as G3$"),
         ("uniform", 0.5, "needs the kernel derangement or mismatch:FACTOR, not 'uniform'"),
         ("derangement", 1.5, r"alpha must be in \[0, 1\], got 1\.5"),
         ("derangement", float("nan"), r"alpha must be in \[0, 1\], got nan"),

@@ -1,12 +1,13 @@
 import pickle
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from relation_tables import factorial, systems, tables
 
-from sprii_envs.relations import EpisodeTable
+from sprii_envs.relations import Derangement, EpisodeTable, Mismatch, Mixture, PairSampler, Relation
 
 
 def columns(**changed):
@@ -159,6 +160,49 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["a", float("nan"), "b"], r"of one type; row 1 holds nan \(float\)"),
+        (["1", 1, "2"], r"row 1 holds 1 \(int\)"),
+        ([True, 2, 3], r"row 0 holds True \(bool\)"),
+        ([np.bool_(True), 2, 3], r"row 0 holds True \(bool\)"),
+        ([2**63, -1, 0], "holds 9223372036854775808, which exceeds int64"),
+    ],
+)
+def test_a_plain_list_is_no_laxer_than_an_array_of_objects(labels, message):
+    for same in (labels, tuple(labels), np.array(labels, object)):
+        with pytest.raises(ValueError, match=f"column 'task' .*{message}"):
+            EpisodeTable(columns(task=same))
+
+
+def test_plain_lists_of_one_type_are_as_numpy_has_them():
+    for labels in ([1, 2, 3], [1, 2.5, 3], ["a", "bc", "a"], [True, False, True], list(np.arange(3.0)), range(3)):
+        column = EpisodeTable(columns(task=labels))["task"]
+        assert column.tolist() == list(labels)
+        assert column.dtype == np.asarray(labels).dtype
+
+
+def test_rows_have_the_fingerprint_of_their_episodes_in_order():
+    table = systems([2, 2])
+    assert table.rows_fingerprint() == systems([2, 2], length=9).rows_fingerprint() == table.rows_fingerprint()
+    others = [table.select(order).rows_fingerprint() for order in ([0, 1, 3, 2], [0, 1, 2], [1, 2, 3])]
+    assert len({table.rows_fingerprint(), *others}) == 4
+
+
+def test_a_numpy_string_is_a_name_like_any_other():
+    table, name = systems([2, 2], task=[0, 0, 1, 1]), np.str_("task")
+    other = EpisodeTable({np.str_(c): table[c] for c in table.columns})
+    assert other.fingerprint() == table.fingerprint() == table.fingerprint(map(np.str_, table.columns))
+    assert repr(other) == repr(table)
+    arms = [
+        PairSampler(t, Relation(shared=(by,)), Mixture(0.5, wrong=wrong), distinct=by).fingerprint()
+        for t, by in ((table, "task"), (other, name))
+        for wrong in (Derangement(by), Mismatch(by))
+    ]
+    assert arms[:2] == arms[2:]
+
+
 def test_damaged_files_are_named(tmp_path):
     path = tmp_path / "table.npz"
     factorial().save(path)
@@ -170,6 +214,27 @@ def test_damaged_files_are_named(tmp_path):
     np.savez(path, a=np.zeros(3))
     with pytest.raises(ValueError, match=r"table\.npz is not an episode table"):
         EpisodeTable.load(path)
+    encrypted, unknown = bytearray(whole), bytearray(whole)
+    for start in (i for i in range(len(whole)) if whole[i : i + 4] in (b"PK\x03\x04", b"PK\x01\x02")):
+        at = start + (6 if whole[start + 2] == 3 else 8)
+        encrypted[at] |= 1  # the zip says that it is encrypted, or of an unknown compression
+        unknown[at + 2] = 99
+    for bad in (encrypted, unknown):
+        path.write_bytes(bad)
+        with pytest.raises(ValueError, match=r"table\.npz is not an episode table or is damaged"):
+            EpisodeTable.load(path)
+    arrays: dict[str, Any] = {f"column/{name}": factorial()[name] for name in factorial().columns} | {
+        "format": np.int64(1)
+    }
+    rows = np.arange(len(factorial()))
+    lost = {name: values for name, values in arrays.items() if name != "column/system"}
+    for bad in (lost | {"rows": rows}, arrays | {"rows": rows[:3]}, arrays | {"rows": rows * 1.0}):
+        np.savez(path, allow_pickle=False, **bad)
+        with pytest.raises(ValueError, match=r"table\.npz is not an episode table or is damaged"):
+            EpisodeTable.load(path)
+    np.save(tmp_path / "y.npy", rows)
+    with pytest.raises(ValueError, match=r"y\.npy is not an episode table or is damaged"):
+        EpisodeTable.load(tmp_path / "y.npy")
     np.savez(path, format=np.int64(99), rows=np.arange(3))
     with pytest.raises(ValueError, match="format 99; this version reads 1"):
         EpisodeTable.load(path)
@@ -236,5 +301,8 @@ def test_a_system_with_fewer_rollouts_is_named():
     twice = EpisodeTable({**columns, "rollout": [0, 0, 0, 1]})  # two episodes of rollout 0 are not two rollouts
     with pytest.raises(ValueError, match="system a has 1 of them"):
         twice.budget(2)
-    with pytest.raises(ValueError, match="at least 1 rollout"):
+    with pytest.raises(ValueError, match="the budget of rollouts must be at least 1, got 0"):
         gap.budget(0)
+    half: Any = 1.5
+    with pytest.raises(TypeError, match=r"the budget of rollouts must be an integer, got 1\.5"):
+        gap.budget(half)

@@ -1,3 +1,4 @@
+import pickle
 from typing import Any
 
 import numpy as np
@@ -7,11 +8,27 @@ from hypothesis import strategies as st
 from relation_tables import factorial, systems
 from scipy import stats
 
-from sprii_envs.relations import SAME_ROLLOUT, SAME_SYSTEM, PairSampler, WindowSampler
+from sprii_envs.relations import SAME_ROLLOUT, SAME_SYSTEM, EpisodeTable, PairSampler, WindowSampler
 from sprii_envs.relations.sampler import PairBatch
 
 HALF: Any = 24.5
 ANY_NAME: Any = "SAME_ROLLOUT"
+
+
+def test_pairs_of_another_table_are_refused():
+    even = systems([2] * 6)
+    table = EpisodeTable({name: even[name] for name in even.columns} | {"length": np.repeat([80, 50], 6)})
+    half = table.select(np.arange(6, 12))
+    pairs = PairSampler(half, SAME_SYSTEM).batch(0, 12)
+    for other in (table, table.select(np.arange(6)), half.select(np.arange(6)[::-1])):
+        with pytest.raises(ValueError, match=f"rows of another table than the windows' of {len(other)} episodes"):
+            WindowSampler(other).batch(0, pairs)
+    again = EpisodeTable({name: half[name] for name in half.columns})  # the same episodes, another object
+    w = WindowSampler(again).batch(0, pickle.loads(pickle.dumps(pairs)))
+    assert (w.recipient_start <= 10).all()
+    assert (w.recipient_start == WindowSampler(half["length"]).batch(0, pairs).recipient_start).all()
+    recipient, donor, correct = pairs  # by hand, the rows are taken at their word
+    WindowSampler(table).batch(0, PairBatch(half.rows[recipient], half.rows[donor], correct))
 
 
 def self_pairs(rows):

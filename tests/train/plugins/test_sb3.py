@@ -302,6 +302,7 @@ def test_bad_input_is_refused():
         ({"space": spaces.Dict({"a": SPACE})}, "one array"),
         ({"steps": 0}, "steps must be at least 1"),
         ({"kernels": None}, "unknown argument 'kernels'"),
+        ({"law": "pairs"}, "law must be one of recipient, pair, balanced, got 'pairs'"),
     ):
         with pytest.raises(ValueError, match=message):
             buffer(**arguments)

@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,6 +192,15 @@ def test_bad_input_is_refused(bank: Bank):
     train, every = bank.split("train"), bank.table
     with pytest.raises(ValueError, match=f"{len(every)} episodes, pairs {len(train)}"):
         PairBatches(PairSampler(train, SAME_SYSTEM), WindowSampler(every, HISTORY, HORIZON))
+    half = len(train) // 2
+    pairs = PairSampler(train.select(np.arange(half)), SAME_SYSTEM)
+    with pytest.raises(ValueError, match="rows of another table"):
+        PairBatches(pairs, WindowSampler(train.select(np.arange(half, 2 * half)), HISTORY, HORIZON))
+    nothing: Any = None
+    with pytest.raises(ValueError, match=r"must be what state_dict\(\) gave, got None"):
+        batches(bank).load_state_dict(nothing)
+    with pytest.raises(ValueError, match=r"must be what state_dict\(\) gave, got None"):
+        pairs.load_state_dict(nothing)
     with pytest.raises(BankError, match="missing column 'state'"):
         dataset(bank, ("state",))
     for bad in ([1, 2, 3], np.zeros((2, 4)), np.zeros((1, 2, 4), np.int64)):

@@ -156,6 +156,9 @@ def test_bad_storages_are_refused():
     for arguments in ((WindowSampler(table, 2, 0),), (WindowSampler(LENGTHS[:-1], 2, 0), first)):
         with pytest.raises(ValueError, match="the pairs' own table"):
             RelationSampler(pairs, *arguments)
+    other = table.select(np.arange(len(table))[::-1])
+    with pytest.raises(ValueError, match="rows of another table"):
+        RelationSampler(pairs, WindowSampler(other, 2, 0), first)
     for bad in (first[:-1], first.astype(float), first - 1):
         with pytest.raises(ValueError, match="first must be entries"):
             RelationSampler(pairs, None, bad)

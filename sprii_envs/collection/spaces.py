@@ -1,0 +1,42 @@
+"""Observations and actions as arrays of their space."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+
+def in_space(value: Any, space: gym.Space[Any], name: str, batch: int | None = None) -> NDArray[Any]:
+    """A value, or `batch` of them, in the shape and type of its space; floats are rounded to the space's.
+
+    ValueError naming it for another shape, for what is not numeric, and for fractions where the space has integers.
+    """
+    array = np.asarray(value)
+    shape = (*(() if batch is None else (batch,)), *(space.shape or ()))
+    if array.shape != shape or array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be numbers of shape {shape}, as their space {space} says, got {_few(value)}")
+    if array.dtype == space.dtype:
+        return array
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = array.astype(space.dtype)
+    if np.dtype(space.dtype).kind != "f" and (cast != array).any():
+        raise ValueError(f"{name} must be integers, as their space {space} says, got {_few(value)}")
+    return cast
+
+
+def legal_action(action: Any, space: gym.Space[Any], batch: int | None = None) -> Any:
+    """What a policy did in the type of its space, one or `batch` of them; ValueError where that does not hold it."""
+    actions = in_space(action, space, "actions", batch)
+    if isinstance(space, gym.spaces.Box):
+        legal = bool(((actions >= space.low) & (actions <= space.high)).all())
+    else:
+        legal = all(space.contains(one) for one in (actions[None] if batch is None else actions))
+    if not legal:
+        raise ValueError(f"the policy's action {_few(action)} is not in {space}: let it clip its actions")
+    return actions[()]  # one of Discrete as a scalar: an array cannot be the key of a table
+
+
+def _few(value: Any) -> str:
+    array = np.asarray(value)
+    return repr(value) if array.size <= 8 else f"an array of shape {array.shape} and {array.dtype}"
