@@ -227,13 +227,11 @@ class AuditRelation:
 
     def run(self) -> None:
         """Print the audit; recipients without a legal donor lower the coverage."""
-        from json import dumps
-
         from sprii_envs.banks import Bank
+        from sprii_envs.banks.storage import write_json
         from sprii_envs.relations import PairSampler, named_kernel, named_relation
 
-        if self.json is not None and not self.json.parent.is_dir():
-            raise ValueError(f"--json {self.json}: there is no folder {self.json.parent}")
+        _check_json(self.json)
         bank = Bank.open(self.bank)
         if self.split in bank.protocol.sealed_splits and not self.unseal:
             raise ValueError(f"{self.bank}: the split {self.split!r} is sealed; --unseal opens it")
@@ -246,7 +244,7 @@ class AuditRelation:
         audit = sampler.audit()
         print(audit)
         if self.json is not None:
-            self.json.write_text(dumps(audit.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_json(self.json, audit.to_dict())
 
 
 @dataclass
@@ -288,16 +286,24 @@ class Benchmark:
 
     def run(self) -> None:
         """Measure and print."""
-        from json import dumps
-
+        from sprii_envs.banks.storage import write_json
         from sprii_train.benchmarks.envs import benchmark, report
 
         if not (self.seconds > 0.0 and self.repeats >= 1):
             raise ValueError(f"--seconds must be > 0 and --repeats ≥ 1, got {self.seconds} and {self.repeats}")
+        _check_json(self.json)
         result = benchmark(self.seconds, self.repeats)
         print(report(result))
         if self.json is not None:
-            self.json.write_text(dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_json(self.json, result)
+
+
+def _check_json(path: Path | None) -> None:
+    """ValueError, before any work is done, for a file that could not be written."""
+    if path is not None and not path.parent.is_dir():
+        raise ValueError(f"--json {path}: there is no folder {path.parent}")
+    if path is not None and path.is_dir():
+        raise ValueError(f"--json {path}: this is a folder; name a file")
 
 
 def _dclean(

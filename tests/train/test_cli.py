@@ -238,6 +238,14 @@ def test_relations_list_names_what_audit_takes():
     assert {line.split()[0] for line in lines} == {"relation", "kernel", *NAMED_RELATIONS, *NAMED_KERNELS}
 
 
+def test_benchmark_envs_refuses_a_file_it_could_not_write(tmp_path):
+    for path in (tmp_path / "missing" / "rates.json", tmp_path):
+        done = sprii("benchmark", "envs", "--json", path)
+        assert done.returncode == 2
+        assert str(path) in done.stderr
+        assert not done.stdout
+
+
 def test_benchmark_envs_prints_ours_beside_the_peers(tmp_path):
     out = tmp_path / "rates.json"
     done = sprii("benchmark", "envs", "--seconds", "0.01", "--repeats", "1", "--json", out)

@@ -107,7 +107,7 @@ def _episodes(bank: Bank, split: str | EpisodeTable | None, unseal: bool) -> Epi
             raise BankError(f"{bank.path}: the table given is not selected from this bank's table")
         closed = np.isin(bank.table["split"][table.rows], sealed)
         if closed.any() and not unseal:
-            name = bank.table["split"][table.rows][closed.argmax()]
+            name = str(bank.table["split"][table.rows][closed.argmax()])
             raise BankError(f"{bank.path}: {closed.sum()} episodes are of the sealed split {name!r}: pass unseal=True")
     short = table["length"] < 2
     if short.any():
