@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from sprii_envs.banks import D_CLEAN, BankProtocol, build
 from sprii_train.analysis.donors import encode_split
-from sprii_train.analysis.formation import ridge_probe
+from sprii_train.analysis.formation import Factor, fit_ridge, sample_of, score
+from sprii_train.analysis.populations import Development, Training
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import TrainConfig, fit
 from sprii_train.protocol import Batch, Codes, Objective, Windows, check_learner, self_loss
@@ -84,8 +85,9 @@ def drag_r2(learner: nn.Module, reader: WindowReader) -> float:
     """R² of drag from the context of one window, on systems that neither learner nor probe has seen."""
     learner.eval()
     train, held_out = (encode_split(learner, reader, split, seed=0) for split in ("train", "validation"))
-    codes, unseen = (e.codes.z_p.double().numpy() for e in (train, held_out))
-    return ridge_probe(codes, train.table["drag"], unseen, held_out.table["drag"], train.table["system"])
+    fitted = sample_of(Training("train"), train.codes.z_p, train.table, ("drag",))
+    unseen = sample_of(Development("validation"), held_out.codes.z_p, held_out.table, ("drag",))
+    return score(fit_ridge(fitted, Factor("drag")), unseen).r2
 
 
 def run(folder: Path, protocol: BankProtocol = PROTOCOL, steps: int = 400, pairs: int = 48) -> dict[str, float]:

@@ -151,6 +151,8 @@ def train_step(
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()
+    if callable(after_step := getattr(learner, "after_step", None)):
+        after_step()
     return values | {"gradient_norm": norm, "learning_rate": rate}
 
 

@@ -68,6 +68,33 @@ def align(
     return AlignTerms(total, invariance_term, variance_term, covariance_term)
 
 
+def relational_info_nce(a: Tensor, b: Tensor, *, temperature: float) -> Tensor:
+    """InfoNCE over related pairs (`app:poke-formation`): cosine similarities, one positive, 2n − 2 negatives an anchor.
+
+    Every one of the 2n codes is an anchor, its related code the positive, and all the others the negatives (94 for
+    48 pairs).
+
+    Args:
+        a, b: paired codes (n, d).
+
+    Raises:
+        ValueError: for unlike shapes, fewer than two pairs, or a temperature that is not positive.
+    """
+    if a.shape != b.shape or a.ndim != 2 or a.shape[0] < 2:
+        raise ValueError(
+            f"relational_info_nce needs two (n >= 2, d) matrices, got {tuple(a.shape)} and {tuple(b.shape)}"
+        )
+    if not temperature > 0.0:
+        raise ValueError(f"relational_info_nce needs a temperature > 0, got {temperature}")
+    with torch.autocast(a.device.type, enabled=False):
+        n = a.shape[0]
+        codes = torch.nn.functional.normalize(torch.cat([_full(a), _full(b)]), dim=1)
+        scores = codes @ codes.T / temperature
+        itself = torch.eye(2 * n, dtype=torch.bool, device=a.device)
+        positive = torch.arange(2 * n, device=a.device).roll(n)
+        return torch.nn.functional.cross_entropy(scores.masked_fill(itself, float("-inf")), positive)
+
+
 def cross(
     predict: Callable[[Tensor, Tensor, object], Tensor],
     task_loss: Callable[[Tensor, Tensor], Tensor],

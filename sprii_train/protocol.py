@@ -18,14 +18,21 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from sprii_train.objectives import align, cross
+from sprii_train.objectives import align, cross, relational_info_nce
 
 
 class Windows(NamedTuple):
     """Raw windows of B episodes, all float32 unless the observations are frames.
 
-    The history is `observations[:, :T]` with the actions between them; targets are observed at `horizons` steps
-    after the last history observation, reached by `future_actions`.
+    The history is `observations` with the actions between them; targets are observed at `horizons` steps
+    after the last observation of the recipient, reached by `future_actions`.
+
+    Frames are uint8, each with the one before it, from which a learner forms causal differences: `observations` is
+    (B, 1 + T, H, W), the frame before the first in front (the first itself at the start of an episode), and
+    `future_observations` is (B, K, 2, H, W), each target after the frame before it.
+
+    With `anchors` a window is a whole episode, of which the recipient has observed no more than entries
+    0…anchor. As a donor it is offered whole.
     """
 
     observations: Tensor  # (B, T, ...)
@@ -33,33 +40,39 @@ class Windows(NamedTuple):
     future_observations: Tensor  # (B, K, ...) at `horizons`
     future_actions: Tensor  # (B, max horizon, A)
     labels: Tensor | None = None  # (B, F) persistent properties; read by supervised references only
+    anchors: Tensor | None = None  # (B,) int64, the recipient's last observation; None is the last of the history
 
     def to(self, device: torch.device | str) -> "Windows":
         """The same windows on a device."""
-        return Windows(
-            self.observations.to(device),
-            self.actions.to(device),
-            self.future_observations.to(device),
-            self.future_actions.to(device),
-            None if self.labels is None else self.labels.to(device),
-        )
+        return Windows(*(None if field is None else field.to(device) for field in self))  # type: ignore[arg-type]
 
 
 class Batch(NamedTuple):
-    """What the five operations consume; every field may be any structure whose leading axis is B."""
+    """What the five operations consume; every field may be any structure whose leading axis is B.
+
+    `support` is the history that a window offers to related recipients, where it is not the `history` that predicts
+    its own future.
+    """
 
     history: Any
     current: Any
     u: Any
     y: Any
     labels: Tensor | None = None
+    support: Any = None
 
 
 class Codes(NamedTuple):
-    """Encoded windows: current features (B, d_s) and persistent contexts (B, d_p)."""
+    """Encoded windows: current features (B, d_s), persistent contexts (B, d_p) of `history` and of `support`."""
 
     z_s: Tensor
     z_p: Tensor
+    support: Tensor | None = None
+
+    @property
+    def offered(self) -> Tensor:
+        """The contexts that related recipients get, (B, d_p)."""
+        return self.z_p if self.support is None else self.support
 
 
 @runtime_checkable
@@ -85,6 +98,8 @@ class Objective:
     Attributes:
         lambda_p: weight of Align; 0 switches it off.
         lambda_x: weight of Cross; 0 switches it off.
+        lambda_nce: weight of the relational InfoNCE alternative to Align; 0 switches it off.
+        temperature: of the relational InfoNCE.
         native_on: native loss on `all` 2n windows, or on the n `recipients` only.
         cross_directions: `both` (each half is once the recipient) or `one` (donor → recipient).
         invariance, variance, covariance, target_std: see `objectives.align`.
@@ -92,6 +107,8 @@ class Objective:
 
     lambda_p: float = 0.0
     lambda_x: float = 0.0
+    lambda_nce: float = 0.0
+    temperature: float = 0.1
     native_on: str = "all"
     cross_directions: str = "both"
     invariance: float = 25.0
@@ -103,14 +120,17 @@ class Objective:
         for name, legal in (("native_on", ("all", "recipients")), ("cross_directions", ("both", "one"))):
             if getattr(self, name) not in legal:
                 raise ValueError(f"Objective.{name} is {getattr(self, name)!r}; legal: {', '.join(legal)}")
-        for name in ("lambda_p", "lambda_x", "invariance", "variance", "covariance", "target_std"):
+        for name in ("lambda_p", "lambda_x", "lambda_nce", "invariance", "variance", "covariance", "target_std"):
             if not 0.0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"Objective.{name} is {getattr(self, name)!r}; legal: a finite number >= 0")
+        if not 0.0 < self.temperature < float("inf"):
+            raise ValueError(f"Objective.temperature is {self.temperature!r}; legal: a finite number > 0")
 
 
 def encode(learner: Learner, batch: Batch) -> Codes:
-    """Both codes of every window, one pass."""
-    return Codes(learner.encode_current(batch.current), learner.encode_history(batch.history))
+    """All codes of every window."""
+    support = None if batch.support is None else learner.encode_history(batch.support)
+    return Codes(learner.encode_current(batch.current), learner.encode_history(batch.history), support)
 
 
 def self_loss(learner: Learner, batch: Batch, codes: Codes) -> Tensor:
@@ -141,8 +161,8 @@ def training_loss(learner: Learner, windows: Windows, objective: Objective) -> t
         loss, parts = learner.native_loss(take(batch, slice(n, None)), take(codes, slice(n, None)))
     if objective.lambda_p:
         terms = align(
-            codes.z_p[:n],
-            codes.z_p[n:],
+            codes.offered[:n],
+            codes.offered[n:],
             invariance=objective.invariance,
             variance=objective.variance,
             covariance=objective.covariance,
@@ -151,12 +171,16 @@ def training_loss(learner: Learner, windows: Windows, objective: Objective) -> t
         loss = loss + objective.lambda_p * terms.total
         parts |= {"align": terms.total, "invariance": terms.invariance}
         parts |= {"variance": terms.variance, "covariance": terms.covariance}
+    if objective.lambda_nce:
+        term = relational_info_nce(codes.offered[:n], codes.offered[n:], temperature=objective.temperature)
+        loss = loss + objective.lambda_nce * term
+        parts |= {"info_nce": term}
     if objective.lambda_x:
         if objective.cross_directions == "both":
-            recipients, donor_context = batch, torch.cat([codes.z_p[n:], codes.z_p[:n]])
+            recipients, donor_context = batch, torch.cat([codes.offered[n:], codes.offered[:n]])
             z_s = codes.z_s
         else:
-            recipients, donor_context = take(batch, slice(n, None)), codes.z_p[:n]
+            recipients, donor_context = take(batch, slice(n, None)), codes.offered[:n]
             z_s = codes.z_s[n:]
         term = cross(learner.predict, learner.task_loss, z_s, donor_context, recipients.u, recipients.y)
         loss = loss + objective.lambda_x * term
@@ -212,7 +236,7 @@ def _check_operations(learner: Learner, windows: Windows) -> None:
         raise ValueError(f"prepare must return a Batch, got {type(batch).__name__}")
     codes = encode(learner, batch)
     for name, code in codes._asdict().items():
-        if code.ndim != 2 or code.shape[0] != size:
+        if code is not None and (code.ndim != 2 or code.shape[0] != size):
             raise ValueError(f"{name} must have shape ({size}, d), got {tuple(code.shape)}")
     prediction = learner.predict(codes.z_s, codes.z_p, batch.u)
     losses = learner.task_loss(prediction, batch.y)
@@ -230,6 +254,6 @@ def _check_operations(learner: Learner, windows: Windows) -> None:
     if torch.equal(swapped, losses):
         raise ValueError("predict ignores z_p: another window's context gives the same losses")
     part = encode(learner, learner.prepare(take(windows, slice(0, size // 2))))
-    for name in Codes._fields:
-        if not torch.allclose(getattr(codes, name)[: size // 2], getattr(part, name), atol=1e-4, rtol=1e-3):
+    for name, code in codes._asdict().items():
+        if code is not None and not torch.allclose(code[: size // 2], getattr(part, name), atol=1e-4, rtol=1e-3):
             raise ValueError(f"{name} of a window depends on the other windows of its batch in evaluation mode")

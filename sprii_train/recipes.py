@@ -1,10 +1,26 @@
-"""The training recipes of Table `tab:dclean-full`: which context, which relation, which terms."""
+"""The training recipes of the paper's tables: which context, which relation and donors, which terms."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sprii_envs.relations import SAME_ROLLOUT, SAME_SYSTEM, Derangement, Kernel, Relation, Uniform
+from sprii_envs.relations import (
+    SAME_ROLLOUT,
+    SAME_SYSTEM,
+    Derangement,
+    EpisodeTable,
+    Kernel,
+    Relation,
+    Uniform,
+    named_kernel,
+    named_relation,
+)
 from sprii_train.learners.jepa import Context
 from sprii_train.protocol import Objective
+
+ALIGN = Objective(lambda_p=1.0)
+JOINT = Objective(lambda_p=1.0, lambda_x=0.1)
+LINKED = "linked"
+"""The kernel of recipes whose donors come from a graph over training episodes; see `experiments.graphs`."""
 
 
 @dataclass(frozen=True)
@@ -16,38 +32,82 @@ class Recipe:
         label: as the paper's tables print it.
         objective: loss weights.
         context: interface of the learner (`split`, `monolithic`, `supervised`).
-        relation, kernel: who may be whose donor, and which one is drawn.
+        relation, kernel: who may be whose donor, and which one is drawn; names are those of `sprii relations list`,
+            looked up on the table of the bank.
+        alpha: share of related pairs; the others are drawn by the kernel. None: all.
     """
 
     name: str
     label: str
     objective: Objective
     context: Context = "split"
-    relation: Relation = SAME_SYSTEM
-    kernel: Kernel = Uniform()  # noqa: RUF009 (a frozen dataclass without state)
+    relation: Relation | str = SAME_SYSTEM
+    kernel: Kernel | str = Uniform()  # noqa: RUF009 (a frozen dataclass without state)
+    alpha: float | None = None
+
+    def pairing(self, table: EpisodeTable) -> tuple[Relation, Kernel]:
+        """The pairing law over the episodes of a table.
+
+        Raises:
+            ValueError: for a name that the table's columns do not support.
+        """
+        relation = named_relation(self.relation, table) if isinstance(self.relation, str) else self.relation
+        if isinstance(self.kernel, str):
+            return relation, named_kernel(self.kernel, table, relation, alpha=self.alpha)
+        return relation, self.kernel
 
 
-RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe
-    for recipe in (
-        Recipe("native", "Native", Objective(), context="monolithic"),
-        Recipe("structure", "Structure", Objective()),
-        Recipe("same-rollout", "Same-rollout alignment", Objective(lambda_p=1.0), relation=SAME_ROLLOUT),
-        Recipe("align", "Align", Objective(lambda_p=1.0)),
-        Recipe("cross", "Cross", Objective(lambda_x=0.1)),
-        Recipe("align-cross", "Align + Cross", Objective(lambda_p=1.0, lambda_x=0.1)),
-        Recipe("align-random", "Align–Random", Objective(lambda_p=1.0), kernel=Derangement()),
-        Recipe("supervised", "Supervised γ", Objective(), context="supervised"),
+def _named(*recipes: Recipe) -> dict[str, Recipe]:
+    return {recipe.name: recipe for recipe in recipes}
+
+
+RECIPES: dict[str, Recipe] = _named(
+    Recipe("native", "Native", Objective(), context="monolithic"),
+    Recipe("structure", "Structure", Objective()),
+    Recipe("same-rollout", "Same-rollout alignment", ALIGN, relation=SAME_ROLLOUT),
+    Recipe("align", "Align", ALIGN),
+    Recipe("cross", "Cross", Objective(lambda_x=0.1)),
+    Recipe("align-cross", "Align + Cross", JOINT),
+    Recipe("align-random", "Align–Random", ALIGN, kernel=Derangement()),
+    Recipe("supervised", "Supervised γ", Objective(), context="supervised"),
+)
+"""Table `tab:dclean-full`, and the objective components of every world."""
+
+POKE_RECIPES: dict[str, Recipe] = _named(
+    *(Recipe(f"alpha-{a:g}", f"α = {a:g}", ALIGN, kernel="derangement", alpha=a) for a in (0.0, 0.5, 1.0)),
+    Recipe("g1", "G₁", ALIGN, relation="G1", kernel="candidates"),
+    Recipe("g2", "G₂", ALIGN, relation="G2", kernel="candidates"),
+    Recipe("g3", "G₃", ALIGN, relation="G3", kernel="uniform"),
+    Recipe("mismatch-random", "Random mismatch", ALIGN, relation="G3", kernel="derangement", alpha=0.5),
+    Recipe("mismatch-drag", "Drag-only mismatch", ALIGN, relation="G3", kernel="mismatch:drag", alpha=0.5),
+    Recipe("mismatch-mass", "Mass-only mismatch", ALIGN, relation="G3", kernel="mismatch:mass", alpha=0.5),
+    Recipe("inferred", "Inferred", ALIGN, kernel=LINKED),
+    Recipe("random-history", "RandomHistory", ALIGN, kernel=LINKED),
+    *(
+        Recipe(f"nce-{t:g}-{w:g}", f"Rel-InfoNCE τ {t:g}, λ {w:g}", Objective(lambda_nce=w, temperature=t))
+        for t in (0.07, 0.1, 0.2)
+        for w in (0.1, 1.0)
+    ),
+)
+"""Relation design on PokeWorld (`app:poke-formation`, `app:structured-mismatch`, `app:inferred-relations`)."""
+
+SPRING_RECIPES: dict[str, Recipe] = _named(
+    *(
+        Recipe(f"weights-{p:g}-{x:g}", f"λp {p:g}, λx {x:g}", Objective(lambda_p=p, lambda_x=x))
+        for p, x in ((0.25, 0.1), (4.0, 0.1), (1.0, 0.025), (1.0, 0.4))
     )
-}
+)
+"""Sensitivity to the relation weights (`app:spring-lambda`); the default is `align-cross`."""
+
+EVERY_RECIPE: dict[str, Recipe] = RECIPES | POKE_RECIPES | SPRING_RECIPES
 
 
-def recipe(name: str) -> Recipe:
+def recipe(name: str, among: Mapping[str, Recipe] = RECIPES) -> Recipe:
     """The recipe of that name.
 
     Raises:
         ValueError: naming the legal ones.
     """
-    if name not in RECIPES:
-        raise ValueError(f"unknown arm {name!r}; legal: {', '.join(RECIPES)}")
-    return RECIPES[name]
+    if name not in among:
+        raise ValueError(f"unknown arm {name!r}; legal: {', '.join(among)}")
+    return among[name]

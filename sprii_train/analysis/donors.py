@@ -12,6 +12,7 @@ from sprii_train.data import WindowReader
 from sprii_train.protocol import Batch, Codes, encode, take
 
 CHUNK = 1000  # windows encoded at a time: bounds memory, changes nothing
+IMAGES = 100  # the same, of frames
 
 
 class Encoded(NamedTuple):
@@ -32,18 +33,19 @@ class DonorErrors(NamedTuple):
 
 
 @torch.no_grad()
-def encode_split(learner: Any, reader: WindowReader, split: str, *, seed: int) -> Encoded:
+def encode_split(learner: Any, reader: WindowReader, split: str, *, seed: int, unseal: bool = False) -> Encoded:
     """Encode one window an episode; its start is a uniform function of (seed, episode)."""
     getattr(learner, "eval", lambda: None)()
-    table = reader.bank.split(split)
+    table = reader.bank.split(split, unseal=unseal)
     rows = np.arange(len(table))
     starts = WindowSampler(table, history=reader.history, horizon=reader.horizons[-1]).starts(rows, seed=seed)
     parts: list[tuple[Codes, Batch]] = []
-    for i in range(0, len(rows), CHUNK):
-        part = rows[i : i + CHUNK]
+    chunk = IMAGES if reader.image else CHUNK
+    for i in range(0, len(rows), chunk):
+        part = rows[i : i + chunk]
         batch = learner.prepare(reader.read(table["episode"][part], starts[part]))
         parts.append((encode(learner, batch), batch))
-    codes = Codes(*(torch.cat([getattr(c, name) for c, _ in parts]) for name in Codes._fields))
+    codes = Codes(torch.cat([c.z_s for c, _ in parts]), torch.cat([c.z_p for c, _ in parts]))
     return Encoded(table, codes, torch.cat([b.u for _, b in parts]), torch.cat([b.y for _, b in parts]))
 
 

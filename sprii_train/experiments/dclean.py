@@ -4,12 +4,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from sprii_envs.banks import D_CLEAN, Bank, BankProtocol, build
 from sprii_train.analysis.donors import donor_errors, encode_split
-from sprii_train.analysis.formation import between_within, centroids, ridge_probe, standardise
+from sprii_train.analysis.formation import (
+    Factor,
+    between_within,
+    fit_ridge,
+    sample_of,
+    score,
+    standardise,
+    system_centroids,
+)
+from sprii_train.analysis.populations import Training, population_of
 from sprii_train.checkpoints import save
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.experiments.grid import Report
@@ -112,9 +120,8 @@ class DCleanCell:
         arm = recipe(self.arm)
         config = replace(self.learner, context=arm.context)
         reader = WindowReader(bank, config.history, config.horizons, properties=("drag",))
-        data = PairedWindows(
-            reader, relation=arm.relation, kernel=arm.kernel, pairs=self.train.pairs, seed=self.train.seed
-        )
+        relation, kernel = arm.pairing(bank.split("train"))
+        data = PairedWindows(reader, relation=relation, kernel=kernel, pairs=self.train.pairs, seed=self.train.seed)
         torch.manual_seed(self.train.seed)
         learner = JEPA(config)
         fit(
@@ -141,23 +148,19 @@ def measure(learner: JEPA, reader: WindowReader, population: str) -> dict[str, A
     learner.eval()
     train = encode_split(learner, reader, "train", seed=EVALUATION_SEED)
     held_out = encode_split(learner, reader, population, seed=EVALUATION_SEED)
-    z_train, z = train.codes.z_p.double().numpy(), held_out.codes.z_p.double().numpy()
-    drag_train, drag = train.table["drag"], held_out.table["drag"]
-    systems_train, systems = train.table["system"], held_out.table["system"]
-    mean_train, first_train = centroids(z_train, systems_train)
-    mean, first = centroids(z, systems)
-    geometry = between_within(standardise(z_train, z)[1], systems)
+    fitted = sample_of(Training("train"), train.codes.z_p, train.table, ("drag",))
+    read = sample_of(population_of(reader.bank, population), held_out.codes.z_p, held_out.table, ("drag",))
+    drag, log_drag = Factor("drag"), Factor("drag", log=True)
+    geometry = between_within(standardise(fitted.codes, read.codes)[1], read.systems)
     errors = donor_errors(learner, held_out, seed=EVALUATION_SEED)
     row: dict[str, Any] = {
-        "drag_r2": ridge_probe(z_train, drag_train, z, drag, systems_train),
-        "drag_r2_centroid": ridge_probe(
-            mean_train, drag_train[first_train], mean, drag[first], systems_train[first_train]
-        ),
-        "log_drag_r2": ridge_probe(z_train, np.log(drag_train), z, np.log(drag), systems_train),
+        "drag_r2": score(fit_ridge(fitted, drag), read).r2,
+        "drag_r2_centroid": score(fit_ridge(system_centroids(fitted), drag), system_centroids(read)).r2,
+        "log_drag_r2": score(fit_ridge(fitted, log_drag), read).r2,
         "within": geometry.within,
         "between": geometry.between,
         "between_within": geometry.ratio,
-        "code_sd": float(z.std(0).mean()),
+        "code_sd": float(read.codes.std(0).mean()),
         "target_variance": float(held_out.y[:, -1].double().var(0).mean()),
     }
     for i, h in enumerate(reader.horizons):

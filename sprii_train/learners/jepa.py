@@ -1,4 +1,4 @@
-"""Controlled JEPA on states (`app:implementation`, Figure `fig:controlled-architecture`).
+"""Controlled JEPA on states or frames (`app:implementation`, Figure `fig:controlled-architecture`).
 
     e_t  = observation encoder(o_t)                               (128)
     z_p  = causal Transformer([e_t, action feature_{t−1}])_last   (64)
@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sprii_train.learners.stems import ImageStem, SnapshotNorm, StateStem, causal_frames
 from sprii_train.modules import CausalBlock
 from sprii_train.objectives import sigreg, sigreg_directions
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
@@ -31,6 +32,9 @@ class JEPAConfig:
 
     Attributes:
         observation_dim, action_dim: sizes of the state and action.
+        image: side of square frames; 0 is a learner of states.
+        stem: channels of the frames' stride-2 convolutions; the paper's SpringWorld stem is deeper.
+        patch: side of the disjoint patches that the first block of the stem reads instead; 0 is a convolution.
         label_dim: number of supervised labels (context `supervised` only).
         context: `split` (z_s, z_p), `monolithic` (Native) or `supervised`.
         history: observations in a window.
@@ -47,6 +51,9 @@ class JEPAConfig:
 
     observation_dim: int = 4
     action_dim: int = 2
+    image: int = 0
+    stem: tuple[int, ...] = (32, 64, 128, 256)
+    patch: int = 0
     label_dim: int = 1
     context: Context = "split"
     history: int = 24
@@ -68,6 +75,12 @@ class JEPAConfig:
     def __post_init__(self) -> None:
         if self.context not in ("split", "monolithic", "supervised"):
             raise ValueError(f"JEPAConfig.context is {self.context!r}; legal: split, monolithic, supervised")
+        factor = (self.patch or 2) * 2 ** (len(self.stem) - 1)
+        if self.image and (not self.stem or self.image % factor):
+            raise ValueError(
+                f"JEPAConfig.image {self.image} must be a multiple of {factor}, by which the {len(self.stem)} blocks "
+                "of the stem divide it"
+            )
         if self.sigreg_samples not in ("pooled", "step"):
             raise ValueError(f"JEPAConfig.sigreg_samples is {self.sigreg_samples!r}; legal: pooled, step")
         if self.width % self.heads:
@@ -79,7 +92,7 @@ class JEPAConfig:
 
 
 class HistoryEncoder(nn.Module):
-    """Causal Transformer over [embedding, preceding action] tokens → the last token's code (B, out)."""
+    """Causal Transformer over [embedding, preceding action] tokens → the code (B, out) of the last token or of `at`."""
 
     def __init__(self, config: JEPAConfig, out: int) -> None:
         super().__init__()
@@ -91,12 +104,14 @@ class HistoryEncoder(nn.Module):
         )
         self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, out)
 
-    def forward(self, embeddings: Tensor, actions: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, actions: Tensor, at: Tensor | None = None) -> Tensor:
         # A leading zero action pairs each later observation with the action that led to it.
         actions = F.pad(actions, (0, 0, 1, 0))
         x = self.token(torch.cat([embeddings, self.action(actions)], dim=-1)) + self.position
-        for i, block in enumerate(self.blocks):
-            x = block(x, last_only=i == len(self.blocks) - 1)
+        *deep, top = self.blocks
+        for block in deep:
+            x = block(x)
+        x = top(x, "last" if at is None else at)
         return self.head(self.norm(x[:, -1]))
 
 
@@ -110,11 +125,11 @@ class JEPA(nn.Module):
         self.config = config
         c = config
         hidden = c.embedding
-        self.encoder = nn.Sequential(
-            nn.Linear(c.observation_dim, hidden), nn.GELU(),
-            nn.Linear(hidden, hidden), nn.GELU(),
-            nn.Linear(hidden, c.embedding),
-        )  # fmt: skip
+        if c.image:
+            self.observed = SnapshotNorm()
+            self.encoder = ImageStem(c.image, c.stem, c.embedding, c.patch)
+        else:
+            self.encoder = StateStem(c.observation_dim, c.embedding)
         # Without this norm the embedding variance falls to 0.02: self error looks superb and nothing is learned.
         self.encoder_norm = nn.BatchNorm1d(c.embedding)
         persistent = {
@@ -143,19 +158,37 @@ class JEPA(nn.Module):
         """Key the random directions of SIGReg, so that the loss is a pure function of (weights, batch, seed, step)."""
         self.directions_at = (seed, step)
 
-    def embed(self, observations: Tensor) -> Tensor:
-        """Observations (..., observation_dim) → embeddings (..., embedding)."""
-        flat = self.encoder(observations.flatten(0, -2))
-        return self.encoder_norm(flat).unflatten(0, observations.shape[:-1])
+    def after_step(self) -> None:
+        """Move the snapshot of observation statistics, after an update and never within it."""
+        if self.config.image:
+            self.observed.after_step()
+
+    def embed(self, observations: Tensor, future: Tensor) -> Tensor:
+        """Histories and targets as in `Windows` → embeddings (B, T + K, embedding), normalised in one pass."""
+        if self.config.image:
+            inputs = causal_frames(observations, future)
+            flat = self.encoder(self.observed(inputs, observations.shape[1] - 1).flatten(0, 1))
+        else:
+            inputs = torch.cat([observations, future], dim=1)
+            flat = self.encoder(inputs.flatten(0, -2))
+        return self.encoder_norm(flat).unflatten(0, inputs.shape[:2])
 
     def prepare(self, windows: Windows) -> Batch:
-        """Embed history and targets in one pass, so that batch norm sees them under the same statistics."""
-        e = self.embed(torch.cat([windows.observations, windows.future_observations], dim=1))
-        history, future = e[:, : self.config.history], e[:, self.config.history :]
-        return Batch((history, windows.actions), history[:, -1], windows.future_actions, future, windows.labels)
+        """Embed everything once. With anchors, a recipient's own context reads its episode up to the anchor."""
+        e = self.embed(windows.observations, windows.future_observations)
+        k = windows.future_observations.shape[1]
+        history, future = e[:, : e.shape[1] - k], e[:, e.shape[1] - k :]
+        if windows.anchors is None:
+            own, current, support = (history, windows.actions), history[:, -1], None
+        else:
+            rows = torch.arange(len(e), device=e.device)
+            own, current = (history, windows.actions, windows.anchors), history[rows, windows.anchors]
+            support = (history, windows.actions)
+        return Batch(own, current, windows.future_actions, future, windows.labels, support)
 
-    def encode_history(self, history: tuple[Tensor, Tensor]) -> Tensor:
-        """(embeddings (B, T, 128), actions (B, T−1, A)) → z_p (B, 64); (B, 128) if monolithic, (B, F) if supervised."""
+    def encode_history(self, history: tuple[Tensor, ...]) -> Tensor:
+        """(embeddings (B, T, 128), actions (B, T−1, A)[, token (B,)]) → z_p (B, 64), (B, 128) if monolithic, (B, F) if
+        supervised; of the last token or of the ones given."""
         return self.history(*history)
 
     def encode_current(self, current: Tensor) -> Tensor:

@@ -1,24 +1,19 @@
 """The D-Clean report: terminal table, `results.json`, figures and one self-contained HTML page."""
 
-import base64
 import json
 import os
-import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from sklearn.decomposition import PCA
 
 from sprii_envs.banks import Bank
 from sprii_train.analysis.donors import encode_split
 from sprii_train.analysis.formation import standardise
 from sprii_train.analysis.statistics import Spread, over_sources
-from sprii_train.checkpoints import load, write_json, write_whole
+from sprii_train.checkpoints import load
 from sprii_train.data import WindowReader
 from sprii_train.experiments.dclean import EVALUATION_SEED, DCleanCell, Preset
 from sprii_train.experiments.grid import folder_of
@@ -27,6 +22,7 @@ from sprii_train.learners.jepa import JEPA
 from sprii_train.recipes import RECIPES
 from sprii_train.reports import figures
 from sprii_train.reports.claims import D_CLEAN_CLAIMS, Verdict, judge
+from sprii_train.reports.page import Page, Picture, Table, spread, versions, write_page
 from sprii_train.reports.paper import paper_table
 
 COLUMNS = {
@@ -66,14 +62,6 @@ def summarise(rows: Sequence[dict[str, Any]], *, judged: bool = True) -> Summary
     return Summary(labels, measured, paper_table("tab:dclean-full"), verdicts)
 
 
-def cell_text(spread: Spread | None) -> str:
-    """`0.9935 ± 0.0007`, without SD for one source, `n.a.` for none."""
-    if spread is None:
-        return "n.a."
-    digits = 2 if abs(spread.mean) >= 10 else 4 if abs(spread.mean) >= 0.01 else 5
-    return f"{spread.mean:.{digits}f}" + (f" ± {spread.sd:.{digits}f}" if spread.sd == spread.sd else "")
-
-
 def write_report(
     rows: Sequence[dict[str, Any]],
     cells: Sequence[DCleanCell],
@@ -99,12 +87,6 @@ def write_report(
     budget = (
         f"{preset.train.steps:,} steps, {sources} source{'s' if sources > 1 else ''}, {systems} {population} systems"
     )
-    pictures = {
-        "summary": figures.summary(summary.labels, summary.measured, summary.paper, budget, rollouts),
-        "atlas": figures.atlas(_atlas_panels(cells, bank, root)),
-        "curves": figures.curves(_curves(cells, root)),
-    }
-    images = {name: figures.png(figure) for name, figure in pictures.items()}
     everything = facts | {
         "Population": f"{systems} {population} systems × {rollouts} episodes",
         "Bank": f"{bank.protocol.name} v{bank.protocol.version}, fingerprint {bank.fingerprint[:16]}",
@@ -113,71 +95,63 @@ def write_report(
         + f" ({resolve_precision(preset.train)})",
         "Choices": "native loss on all windows; Cross in both directions; Align–Random pairs the same recipients with "
         f"another system's episode; SIGReg samples {preset.learner.sigreg_samples}",
-        "Versions": ", ".join(f"{p} {version(p)}" for p in ("sprii", "torch", "numpy", "gymnasium", "scikit-learn"))
-        + f", Python {platform.python_version()}",
+        "Versions": versions(),
     }
-    page = (
-        Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-        .from_string(files("sprii_train.reports").joinpath("report.html").read_text(encoding="utf-8"))
-        .render(
-            title=f"D-Clean, preset {preset.name}",
-            lead=f"{budget}. {preset.note[:1].upper() + preset.note[1:]}.",
-            columns=list(COLUMNS.values()),
-            table=[
-                {
-                    "label": summary.labels[arm],
-                    "ours": [cell_text(summary.measured[arm].get(c)) for c in COLUMNS],
-                    "paper": [cell_text(summary.paper.get(arm, {}).get(c)) for c in COLUMNS],
-                }
-                for arm in summary.measured
-            ],
-            table_note="Mean ± sample SD over sources (none for one source). Errors are mean squared errors in each "
-            "arm's own embedding, so compare them beside the target's variance. Correct uses another episode of the "
-            "same system as donor, Gap is shuffled-donor minus correct-donor error. The paper does not print "
-            "between/within or the target's variance for this table.",
-            verdicts=summary.verdicts,
-            figures=[
-                (title, caption, base64.b64encode(images[name]).decode())
-                for name, title, caption in (
-                    ("summary", "Measures", "Bars are measured here, diamonds are the paper's."),
-                    (
-                        "atlas",
-                        "What the contexts look like",
-                        "Colour is drag, which no observation shows. Source "
-                        f"{cells[0].train.seed}; axes are the first two principal components of each arm.",
-                    ),
-                    ("curves", "Training", "Every source is a line."),
-                )
-            ],
-            method="The same command repeats this run: finished cells are kept, a stopped cell resumes.",
-            command=command,
-            facts=list(everything.items()),
-        )
-    )
-    root.mkdir(parents=True, exist_ok=True)
-    for name, image in images.items():
-        write_whole(root / f"{name}{suffix}.png", image)
-    write_whole(root / f"report{suffix}.html", page.encode())
-    write_json(
-        root / f"results{suffix}.json",
-        {
+    rows_shown, grey = [], set()
+    for arm, ours in summary.measured.items():
+        rows_shown.append([summary.labels[arm], "ours", *(spread(ours.get(c)) for c in COLUMNS)])
+        grey.add(len(rows_shown))
+        rows_shown.append(["", "paper", *(spread(summary.paper.get(arm, {}).get(c)) for c in COLUMNS)])
+    page = Page(
+        title=f"D-Clean, preset {preset.name}",
+        lead=f"{budget}. {preset.note[:1].upper() + preset.note[1:]}.",
+        tables=[
+            Table(
+                "The table, beside the paper's",
+                ["Arm", "", *COLUMNS.values()],
+                rows_shown,
+                "Mean ± sample SD over sources (none for one source). Errors are mean squared errors in each arm's own "
+                "embedding, so compare them beside the target's variance. Correct uses another episode of the same "
+                "system as donor, Gap is shuffled-donor minus correct-donor error. The paper does not print "
+                "between/within or the target's variance for this table.",
+                frozenset(grey),
+            )
+        ],
+        verdicts=summary.verdicts,
+        pictures=[
+            Picture(
+                "summary",
+                "Measures",
+                "Bars are measured here, diamonds are the paper's.",
+                figures.summary(summary.labels, summary.measured, summary.paper, budget, rollouts),
+            ),
+            Picture(
+                "atlas",
+                "What the contexts look like",
+                f"Colour is drag, which no observation shows. Source {cells[0].train.seed}; axes are the first two "
+                "principal components of each arm.",
+                figures.atlas(_atlas_panels(cells, bank, root)),
+            ),
+            Picture("curves", "Training", "Every source is a line.", figures.curves(_curves(cells, root))),
+        ],
+        command=command,
+        facts=everything,
+        data={
             "experiment": "dclean",
             "table": "tab:dclean-full",
             "preset": preset.name,
             "population": population,
-            "command": command,
             "bank": bank.fingerprint,
             "learner": asdict(preset.learner),
             "train": asdict(preset.train) | {"precision": resolve_precision(preset.train), "seed": None},
-            "facts": everything,
             "rows": list(rows),
             "summary": {
                 arm: {c: {"mean": s.mean, "sd": s.sd if s.sd == s.sd else None, "n": s.n} for c, s in columns.items()}
                 for arm, columns in summary.measured.items()
             },
-            "verdicts": [v.as_dict() for v in summary.verdicts],
         },
     )
+    write_page(page, root, suffix)
     return summary
 
 
@@ -195,8 +169,8 @@ def print_summary(summary: Summary) -> None:
     for column in shown:
         table.add_column(COLUMNS[column], justify="right")
     for arm, columns in summary.measured.items():
-        table.add_row(summary.labels[arm], *(cell_text(columns.get(c)) for c in shown))
-        table.add_row("", *(cell_text(summary.paper.get(arm, {}).get(c)) for c in shown), style="dim", end_section=True)
+        table.add_row(summary.labels[arm], *(spread(columns.get(c)) for c in shown))
+        table.add_row("", *(spread(summary.paper.get(arm, {}).get(c)) for c in shown), style="dim", end_section=True)
     console.print(table)
     for verdict in summary.verdicts:
         colour = (

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -107,6 +109,44 @@ def atlas(panels: Sequence[tuple[str, NDArray, NDArray, NDArray]]) -> Figure:
     if points is not None:
         figure.colorbar(points, ax=axes, label="drag γ (1/s)", shrink=0.8)
     figure.suptitle("Persistent contexts of held-out systems: every dot is one episode")
+    return figure
+
+
+def atlas_grid(
+    columns: Sequence[tuple[str, NDArray, NDArray]],
+    rows: Sequence[tuple[str, Sequence[NDArray]]],
+    title: str = "",
+) -> Figure:
+    """Principal components of several sources, recoloured by each factor (Figure `fig:poke-persistent-atlas`).
+
+    A row colours all columns over one range, so colours compare along it; axes and orientations do not.
+
+    Args:
+        columns: (label, coordinates (n, 2), shares of variance (2,)) of every source or arm.
+        rows: (factor, its values (n,) in every column).
+        title: above the figure.
+
+    Raises:
+        ValueError: for a row without one array of values for each column.
+    """
+    figure = Figure(figsize=(2.3 * len(columns) + 1.1, 2.4 * len(rows) + 0.8), layout="constrained")
+    axes = figure.subplots(len(rows), len(columns), squeeze=False)
+    for row, (factor, values) in zip(axes, rows, strict=True):
+        if [len(v) for v in values] != [len(xy) for _, xy, _ in columns]:
+            raise ValueError(f"atlas_grid needs the values of {factor!r} for every point of {len(columns)} columns")
+        colours = ScalarMappable(Normalize(min(v.min() for v in values), max(v.max() for v in values)), "viridis")
+        for axis, (_, xy, _), value in zip(row, columns, values, strict=True):
+            axis.scatter(xy[:, 0], xy[:, 1], c=colours.to_rgba(value), s=6, linewidths=0, rasterized=True)
+            axis.set_aspect("equal", "datalim")
+            axis.set_xticks([])
+            axis.set_yticks([])
+        figure.colorbar(colours, ax=list(row), label=factor, fraction=0.12 / len(columns), pad=0.01)
+    for axis, (label, _, _) in zip(axes[0], columns, strict=True):
+        axis.set_title(label, fontsize=10)
+    for axis, (_, _, share) in zip(axes[-1], columns, strict=True):
+        axis.set_xlabel(f"PC 1 ({share[0]:.0%}), PC 2 ({share[1]:.0%})", fontsize=8)
+    if title:
+        figure.suptitle(title)
     return figure
 
 

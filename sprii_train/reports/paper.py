@@ -2,6 +2,7 @@
 
 import json
 from importlib.resources import files
+from typing import Any
 
 from sprii_train.analysis.statistics import Spread
 
@@ -10,8 +11,23 @@ SOURCES = 3  # independently trained sources behind each cell of `tab:dclean-ful
 
 def paper_table(label: str) -> dict[str, dict[str, Spread]]:
     """`{arm: {column: mean ± SD}}` of one table of the paper."""
-    table = json.loads(files("sprii_train.reports").joinpath("paper_tables.json").read_text(encoding="utf-8"))[label]
     return {
         arm: {column: Spread(mean, sd, SOURCES) for column, (mean, sd) in cells.items()}
-        for arm, cells in table["rows"].items()
+        for arm, cells in _tables()[label]["rows"].items()
     }
+
+
+def paper_panels(label: str) -> list[list[list[str]]]:
+    """A table of the paper as it prints it: panels of rows of cells, the first row of a panel its header.
+
+    Raises:
+        ValueError: for a table that is not kept here, naming those that are.
+    """
+    tables = {name: table["panels"] for name, table in _tables().items() if "panels" in table}
+    if label not in tables:
+        raise ValueError(f"the paper's numbers of {label!r} are not kept; kept: {', '.join(tables)}")
+    return tables[label]
+
+
+def _tables() -> dict[str, dict[str, Any]]:
+    return json.loads(files("sprii_train.reports").joinpath("paper_tables.json").read_text(encoding="utf-8"))

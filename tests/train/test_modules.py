@@ -107,7 +107,7 @@ def test_block_is_causal():
 def test_last_only_is_the_last_row():
     block = CausalBlock(8, 2, dropout=0.1).eval()
     x = torch.randn(4, 6, 8)
-    last = block(x, last_only=True)
+    last = block(x, at="last")
     assert last.shape == (4, 1, 8)
     torch.testing.assert_close(last, block(x)[:, -1:], rtol=1e-5, atol=1e-6)
 

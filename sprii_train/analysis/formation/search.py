@@ -1,0 +1,71 @@
+"""Fits on training systems: systems weighted equally, penalties selected without splitting one."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sklearn
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import make_scorer, r2_score
+from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sprii_train.analysis.formation.arrangement import system_weights
+from sprii_train.analysis.populations import Sample, Training, check_fit
+
+
+def grouped_fit(
+    build: Callable[[], Any],
+    grid: Mapping[str, Sequence[float]],
+    train: Sample[Training],
+    target: NDArray,
+    what: str,
+    *,
+    folds: int = 5,
+    splitter: Callable[[int], Any] = GroupKFold,
+    metric: Callable[..., float] = r2_score,
+    **scoring: Any,
+) -> Any:
+    """A model fitted on all rows, at the value of its one parameter that cross-validates best.
+
+    Args:
+        build: returns the scikit-learn model; called where requests for weights are legal.
+        grid: the parameter and its values; a single value is not searched.
+        train: codes (n, d).
+        target: (n,).
+        what: a name for errors.
+        folds: of systems; fewer if there are fewer systems.
+        splitter: takes the number of folds.
+        metric, scoring: of the held-out folds, as `make_scorer` takes them.
+
+    Raises:
+        PopulationError: for anything but training systems.
+        ValueError: for a target without variation, or a search over fewer than two systems.
+    """
+    check_fit(train.population, what)
+    if len(np.unique(target)) < 2:
+        raise ValueError(f"{what} has nothing to fit: its target is the same in all {len(target)} training rows")
+    weights = system_weights(train.systems)
+    ((parameter, values),) = grid.items()
+    with sklearn.config_context(enable_metadata_routing=True), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a bound on the iterations is part of a recipe
+        model = build()
+        if len(values) == 1:
+            return model.set_params(**{parameter: values[0]}).fit(train.codes, target, sample_weight=weights)
+        folds = min(folds, len(np.unique(train.systems)))
+        if folds < 2:
+            raise ValueError(f"{what} is cross-validated over training systems and needs 2 or more, got {folds}")
+        scorer = make_scorer(metric, **scoring).set_score_request(sample_weight=True)
+        search = GridSearchCV(model, {parameter: list(values)}, cv=splitter(folds), scoring=scorer)
+        search.set_params(error_score="raise")
+        search.fit(train.codes, target, groups=train.systems, sample_weight=weights)
+    return search.best_estimator_
+
+
+def scaled(model: Any) -> Pipeline:
+    """Standardise codes, then the model; both take the weights."""
+    steps = (("scale", StandardScaler()), ("model", model))
+    return Pipeline([(name, step.set_fit_request(sample_weight=True)) for name, step in steps])

@@ -1,0 +1,86 @@
+"""Donor–target landscapes of one SpringWorld source and its fitted reader (`app:landscape`)."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from sprii_train.analysis.use.landscape import grid_errors, valley
+from sprii_train.analysis.use.queries import first_episodes, pulse_queries
+from sprii_train.analysis.use.simulated import (
+    Counterfactuals,
+    coverage,
+    donor_histories,
+    frames,
+    increments,
+    query_targets,
+    training_levels,
+)
+from sprii_train.analysis.value.readers import fit_reader
+from sprii_train.experiments.measures.value import reader_config
+from sprii_train.experiments.sources import Source
+from sprii_train.experiments.spring_cases import HORIZONS, query_features, spring_cases
+from sprii_train.protocol import Windows
+
+LEVELS = 5
+GROUP = "continuous"  # the 64 development systems off the levels
+
+
+def landscape(source: Source) -> dict[str, Any]:
+    """Valley depths of mass, drag and stiffness at h16 through one fitted Persistent reader (seed 0).
+
+    Donor histories and targets are simulated under five levels of one factor; query, actions and every weight stay. The
+    grids of every system are kept beside the model (`landscape-*.safetensors`).
+    """
+    bank, world, learner = source.bank, source.world, source.learner
+    cases = spring_cases(source)
+    reader = fit_reader(cases.train, "persistent", reader_config(source), 0)
+    table = bank.split("validation").select(bank.split("validation")["group"] == GROUP)
+    queries = pulse_queries(bank, table)
+    histories = first_episodes(table, world.kind)
+    query = query_features(learner, bank.frames(queries.episodes, queries.anchors, 1, learner.config.image)[:, 0])
+    n, last = len(query), HORIZONS[-1]
+    actions = bank.windows("actions", queries.episodes, queries.anchors, last).astype(np.float64)
+    kept: dict[str, NDArray[np.float64]] = {}
+    row: dict[str, Any] = {"systems": np.unique(table["system"]).tolist()}
+    for factor in world.factors:
+        levels = training_levels(bank.properties[factor], LEVELS)
+        donors = donor_histories(bank, histories, factor, levels, length=world.history)
+        targets = query_targets(bank, queries, factor, levels, steps=last)
+        recipients = replace(
+            cases.development.take(np.zeros(n * LEVELS, np.int64)),
+            query=np.repeat(query, LEVELS, axis=0),
+            actions=np.repeat(actions, LEVELS, axis=0),
+            context=_encode(source, donors).reshape(n * LEVELS, -1),
+        )
+        predicted = reader.predict(recipients).reshape(n, LEVELS, len(HORIZONS), -1)[:, :, -1]
+        truth = cases.standardiser(increments(targets, HORIZONS))[:, :, -1]
+        grids = grid_errors(predicted, truth)
+        found = valley(grids)
+        kept |= {f"{factor}|grids": grids, f"{factor}|levels": levels}
+        told = [coverage(donors), coverage(targets)]
+        row |= {
+            f"depth_{factor}": found.depth,
+            f"rho_{factor}": found.rho,
+            f"ended_{factor}": sum(c.cells - c.complete for c in told),
+        }
+    save_file({name: np.ascontiguousarray(a) for name, a in kept.items()}, source.folder / source.cell.arrays)
+    return row
+
+
+@torch.no_grad()
+def _encode(source: Source, donors: Counterfactuals) -> NDArray[np.float64]:
+    """Codes (n, L, d_p) of simulated histories that begin an episode."""
+    learner = source.learner.eval()
+    parts = []
+    for row in range(len(donors.states)):
+        drawn = frames(source.bank.world, donors, learner.config.image, rows=[row])[0]
+        seen = torch.from_numpy(np.concatenate([drawn[:, :1], drawn], axis=1))
+        actions = torch.from_numpy(np.repeat(donors.actions[row][None], len(drawn), axis=0))
+        empty = seen.new_empty(len(seen), 0, 2, *seen.shape[2:])
+        batch = learner.prepare(Windows(seen, actions, empty, actions[:, :0]))
+        parts.append(learner.encode_history(batch.history))
+    return torch.stack(parts).double().numpy()

@@ -1,0 +1,160 @@
+"""Train and measure the sources of a target, and write its report beside the paper's numbers."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sprii_envs.banks import Bank
+from sprii_train.experiments.grid import folder_of, run_grid
+from sprii_train.experiments.presets import Budget, budget
+from sprii_train.experiments.sources import ReaderBudget, SourceCell
+from sprii_train.experiments.targets import Group, Target
+from sprii_train.experiments.worlds import WORLDS
+from sprii_train.fit import resolve_precision
+from sprii_train.recipes import EVERY_RECIPE, recipe
+from sprii_train.reports.claims import Verdict, judge
+from sprii_train.reports.page import Page, Table, paper_table_of, versions, write_page
+from sprii_train.reports.paper import paper_panels
+
+TEACHER = "structure"  # of history-inferred relations
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A target at a budget.
+
+    Attributes:
+        seeds, arms, steps: replace the preset's where given.
+        root: banks and cells, shared by all targets of a folder; the report goes to `root/<label>`.
+    """
+
+    target: Target
+    preset: str
+    root: Path
+    seeds: tuple[int, ...] | None = None
+    arms: tuple[str, ...] | None = None
+    steps: int | None = None
+
+    def budget(self, group: Group) -> Budget:
+        """The budget of a group's sources."""
+        found = budget(WORLDS[group.world], self.preset)
+        train = found.train if self.steps is None else replace(found.train, steps=self.steps)
+        return replace(found, train=train, sources=found.sources if self.seeds is None else self.seeds)
+
+    def recipes(self, group: Group) -> tuple[str, ...]:
+        """The arms that are trained.
+
+        Raises:
+            ValueError: for an arm that the group does not have.
+        """
+        if self.arms is None:
+            return group.arms(self.preset)
+        for arm in self.arms:
+            recipe(arm, {name: EVERY_RECIPE[name] for each in self.target.groups for name in each.recipes})
+        return tuple(arm for arm in group.recipes if arm in self.arms)
+
+
+def cells_of(plan: Plan, group: Group, bank: Bank) -> list[SourceCell]:
+    """Cells of one group, seeds outermost, so that a stopped run has whole sources."""
+    spent = plan.budget(group)
+    updates = {} if spent.reader_steps is None else {"updates": spent.reader_steps}
+    readers = ReaderBudget(count=spent.readers, **updates)
+    cells = []
+    for seed in spent.sources:
+        base = SourceCell(
+            group.world,
+            TEACHER,
+            spent.learner,
+            replace(spent.train, seed=seed),
+            str(bank.path),
+            bank.fingerprint,
+            readers=readers,
+        )
+        # A source is trained for its first measure; by the time of the second no two workers want the same one.
+        for measure in group.measures:
+            for name in plan.recipes(group):
+                teacher = base if name == "inferred" else None
+                cells.append(replace(base, recipe=name, measure=measure, teacher=teacher))
+    return cells
+
+
+def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher: str = "local") -> Page:
+    """Run what is not done, and write the report.
+
+    Raises:
+        ValueError: for an unknown arm or preset, before anything is built.
+    """
+    for group in plan.target.groups:
+        plan.recipes(group), plan.budget(group)
+    banks = {group.world: WORLDS[group.world].open_bank(plan.root) for group in plan.target.groups}
+    cells = [cell for group in plan.target.groups for cell in cells_of(plan, group, banks[group.world])]
+    root = plan.root / "cells"
+    found = run_grid(cells, root, workers=workers)
+    rows = _merged(cells, found, root)
+    page = _page(plan, rows, banks, command)
+    write_page(page, plan.root / plan.target.folder)
+    return page
+
+
+def _merged(cells: Sequence[SourceCell], found: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
+    """One row a source, with all its measures and where their arrays are."""
+    rows: dict[Path, dict[str, Any]] = {}
+    for cell, result in zip(cells, found, strict=True):
+        folder = folder_of(cell, root)
+        row = rows.setdefault(folder, {"arrays": {}})
+        row |= result
+        row["arrays"][cell.measure] = str(folder / cell.arrays)
+    return list(rows.values())
+
+
+def _page(plan: Plan, rows: list[dict[str, Any]], banks: dict[str, Bank], command: str) -> Page:
+    target, budgets = plan.target, {g.world: plan.budget(g) for g in plan.target.groups}
+    judged = all(b.judged for b in budgets.values())
+    verdicts = judge(target.claims, rows) if judged else [
+        Verdict("The paper's statements", "not tested", "this preset checks that everything runs")
+    ]  # fmt: skip
+    tables: list[Table] = list(target.tables(rows))
+    try:
+        panels = paper_panels(target.label)
+    except ValueError:
+        panels = []
+    letters = [""] if len(panels) == 1 else [f", panel {chr(65 + i)}" for i in range(len(panels))]
+    tables += [paper_table_of(f"The paper's{letter}", panel) for letter, panel in zip(letters, panels, strict=True)]
+    minutes = sum(row["train_seconds"] for row in rows) / 60
+    facts = {
+        "Budget": "; ".join(
+            f"{world}: {b.train.steps:,} steps of {b.train.pairs} pairs, sources {', '.join(map(str, b.sources))}, "
+            f"{b.readers} reader{'s' if b.readers > 1 else ''} a source; {b.note}"
+            for world, b in budgets.items()
+        ),
+        "Training time": f"{minutes:.0f} process-minutes for {len(rows)} sources, one thread each, on "
+        f"{os.cpu_count()} cores that may have had other work",
+    }
+    for world, bank in banks.items():
+        b = budgets[world]
+        facts[f"Bank of {world}"] = (
+            f"{bank.protocol.name} v{bank.protocol.version}, fingerprint {bank.fingerprint[:16]}"
+        )
+        facts[f"Learner of {world}"] = ", ".join(f"{k} {v}" for k, v in asdict(b.learner).items())
+        facts[f"Training of {world}"] = (
+            ", ".join(f"{k} {v}" for k, v in asdict(b.train).items() if k != "seed")
+            + f" ({resolve_precision(b.train)})"
+        )
+    note = f" {target.note}" if target.note else ""
+    told = [{k: v for k, v in row.items() if k != "arrays"} for row in rows]
+    return Page(
+        title=f"{target.title}, preset {plan.preset}",
+        lead=f"{target.label}. " + " ".join(f"{b.note[:1].upper()}{b.note[1:]}." for b in _unique(budgets)) + note,
+        tables=tables,
+        verdicts=verdicts,
+        pictures=target.pictures(rows),
+        command=command,
+        facts=facts | {"Versions": versions()},
+        data={"table": target.label, "preset": plan.preset, "rows": told},
+    )
+
+
+def _unique(budgets: dict[str, Budget]) -> list[Budget]:
+    return list({b.note: b for b in budgets.values()}.values())

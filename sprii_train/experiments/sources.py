@@ -1,0 +1,161 @@
+"""A source: one learner of one world, trained under one recipe and seed; cells train it once and measure it often."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sprii_envs.banks import Bank
+from sprii_train.checkpoints import load, save
+from sprii_train.experiments.grid import Report, folder_of
+from sprii_train.experiments.worlds import WORLDS, World
+from sprii_train.fit import TrainConfig, fit, training_seconds, what_matters
+from sprii_train.learners.jepa import JEPA, JEPAConfig
+from sprii_train.recipes import EVERY_RECIPE, LINKED, Recipe, recipe
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trained learner with what it was trained on; read-only, in evaluation mode."""
+
+    cell: "SourceCell"
+    world: World
+    bank: Bank
+    learner: JEPA
+    folder: Path
+
+    @property
+    def seed(self) -> int:
+        """The source's seed."""
+        return self.cell.train.seed
+
+
+@dataclass(frozen=True)
+class ReaderBudget:
+    """What may be spent on the task readers of a source; the defaults are the paper's.
+
+    Attributes:
+        count: readers of each arm.
+        updates, route_updates: of the common reader, and of residual routes and their bases.
+    """
+
+    count: int = 3
+    updates: int = 10_000
+    route_updates: int = 1_000
+
+
+READERLESS = ("formation", "direction")
+
+
+@dataclass(frozen=True)
+class SourceCell:
+    """One source and one measure of it.
+
+    Attributes:
+        world, recipe: names in `worlds.WORLDS` and `recipes.EVERY_RECIPE`.
+        learner, train: sizes and budget; the recipe decides the learner's context.
+        bank, fingerprint: folder and identity of the bank.
+        measure: name in `measures.MEASURES`; its row is the cell's result.
+        readers: of measures that fit any.
+        teacher: the source whose codes define the donors of a history-inferred relation; trained first if it is not.
+    """
+
+    world: str
+    recipe: str
+    learner: JEPAConfig
+    train: TrainConfig
+    bank: str
+    fingerprint: str
+    measure: str = "formation"
+    readers: ReaderBudget = ReaderBudget()
+    teacher: "SourceCell | None" = None
+
+    @property
+    def title(self) -> str:
+        """World, recipe and seed."""
+        return f"{self.world}-{self.recipe}-seed{self.train.seed}"
+
+    @property
+    def steps(self) -> int:
+        """Updates of the source."""
+        return self.train.steps
+
+    @property
+    def result(self) -> str:
+        """The file of the measure's row."""
+        return f"{self._stem}.json"
+
+    @property
+    def arrays(self) -> str:
+        """The file of the measure's numbers by system."""
+        return f"{self._stem}.safetensors"
+
+    @property
+    def _stem(self) -> str:
+        if self.measure in READERLESS:
+            return self.measure
+        readers = self.readers
+        return f"{self.measure}-{readers.count}x{readers.updates}-{readers.route_updates}"
+
+    def identity(self) -> dict[str, Any]:
+        """Everything that the weights depend on."""
+        return {
+            "world": self.world,
+            "recipe": repr(recipe(self.recipe, EVERY_RECIPE)),
+            "learner": asdict(self.learner),
+            "train": what_matters(self.train),
+            "bank": self.fingerprint,
+            "teacher": None if self.teacher is None else self.teacher.identity(),
+        }
+
+    def run(self, folder: Path, report: Report) -> dict[str, Any]:
+        """Train unless that is done, then measure."""
+        from sprii_train.experiments.measures import MEASURES  # measures are written over sources
+
+        source = train_source(self, folder, report)
+        row = {
+            "world": self.world,
+            "arm": self.recipe,
+            "label": recipe(self.recipe, EVERY_RECIPE).label,
+            "seed": self.train.seed,
+            "steps": self.train.steps,
+            "train_seconds": training_seconds(folder),
+            "parameters": sum(p.numel() for p in source.learner.parameters()),
+        }
+        return row | MEASURES[self.measure](source)
+
+
+def train_source(cell: SourceCell, folder: Path, report: Report) -> Source:
+    """The trained source of a cell, from its folder if it is there."""
+    world, arm = WORLDS[cell.world], recipe(cell.recipe, EVERY_RECIPE)
+    bank = Bank.open(cell.bank)
+    if not (folder / "model").exists():
+        config = replace(cell.learner, context=arm.context)
+        if arm.kernel == LINKED:
+            arm = _linked(cell, arm, bank, folder, report)
+        data = world.data(bank, config, arm, pairs=cell.train.pairs, seed=cell.train.seed)
+        torch.manual_seed(cell.train.seed)
+        learner = JEPA(config)
+        fit(learner, data, arm.objective, cell.train, folder, identity={"source": cell.identity()}, progress=report)
+        save(learner.cpu(), folder / "model")  # windows are read, and codes measured, on the CPU
+    learner = load(folder / "model")
+    assert isinstance(learner, JEPA)
+    return Source(cell, world, bank, learner, folder)
+
+
+def _linked(cell: SourceCell, arm: Recipe, bank: Bank, folder: Path, report: Report) -> Recipe:
+    """The recipe with its donor graph in place, built from the teacher's codes or at random."""
+    from sprii_train.experiments.graphs import inferred_graph, random_graph
+
+    world = WORLDS[cell.world]
+    if cell.recipe == "random-history":
+        return replace(arm, kernel=random_graph(world.episodes(bank, "train"), seed=cell.train.seed))
+    if cell.teacher is None:
+        raise ValueError(f"the recipe {cell.recipe!r} needs a teacher, a trained source whose codes are compared")
+    teacher = train_source(cell.teacher, folder_of(cell.teacher, folder.parent), report)
+    return replace(arm, kernel=inferred_graph(teacher))
+
+
+Measure = Callable[[Source], dict[str, Any]]

@@ -1,0 +1,121 @@
+"""SpringWorld's queries as reader cases: a present without motion history, an independent donor history, a future.
+
+A query is an episode and an anchor. Its only observation is the frame at the anchor, whose difference is zero: the
+recipient shows no transition (`app:horizon-conditions`). Its donor is another, forced episode of the system, seen
+whole.
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sprii_envs.relations import EpisodeTable
+from sprii_train.analysis.populations import Development, Training, population_of
+from sprii_train.analysis.value.cases import Cases, Standardiser, fit_standardiser
+from sprii_train.experiments.sources import Source
+from sprii_train.experiments.worlds import ENCODED, encode_histories
+from sprii_train.learners.jepa import JEPA
+
+HORIZONS = (1, 2, 4, 8, 16)
+ANCHORS = {"cold": 1, "moving": 95, "forced": 79, "mass": 79, "free": 79, "glide": 79}
+"""Kind of query → its anchor, with room for the last horizon. With the bank's 6 cold, 3 moving, 4 forced, 2 mass, 2
+free and 1 glide episodes of a held-out system these are the 18 queries × 5 horizons = 90 cases of the full mixture."""
+
+COLD_GROUPS = ("continuous", "combination")
+"""The 100 systems of the cold-start panel: 64 continuous ones and 36 unseen combinations."""
+
+DONOR_SEED = 20_262
+
+P = TypeVar("P", Training, Development)
+
+
+@dataclass(frozen=True)
+class SpringCases:
+    """Cases of one source.
+
+    Attributes:
+        train, development: the full mixture, `kinds` is the kind of query and `strata` the group of systems.
+        standardiser: of the targets, fitted on training cases.
+    """
+
+    train: Cases[Training]
+    development: Cases[Development]
+    standardiser: Standardiser
+
+    @property
+    def cold(self) -> Cases[Development]:
+        """The development cold-start panel: 100 systems × 6 cases."""
+        strata = self.development.strata
+        assert strata is not None
+        return self.development.take(np.isin(strata, COLD_GROUPS)).of_kind("cold")
+
+
+def spring_cases(source: Source, split: str = "validation") -> SpringCases:
+    """Queries of training systems and of a held-out split, with the frozen features of one source."""
+    raw = {name: _raw(source, name) for name in ("train", split)}
+    train, held_out = population_of(source.bank, "train"), population_of(source.bank, split)
+    assert isinstance(train, Training)
+    assert isinstance(held_out, Development)
+    standardiser = fit_standardiser(train, raw["train"]["targets"])
+
+    def cases(name: str, population: P) -> Cases[P]:
+        fields = raw[name] | {"targets": standardiser(raw[name]["targets"]), "horizons": HORIZONS}
+        return Cases(population, **fields)
+
+    return SpringCases(cases("train", train), cases(split, held_out), standardiser)
+
+
+@torch.no_grad()
+def query_features(learner: JEPA, frames: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Features (n, d_q) of single frames (n, H, W) without a difference: z_s, or the embedding where there is none."""
+    parts = []
+    for first in range(0, len(frames), 20 * ENCODED):
+        one = torch.from_numpy(frames[first : first + 20 * ENCODED])[:, None]
+        embedding = learner.embed(one.expand(-1, 2, -1, -1), one.new_empty(len(one), 0, 2, *one.shape[2:]))[:, 0]
+        split = learner.config.context != "monolithic"
+        parts.append(learner.encode_current(embedding) if split else embedding)
+    return torch.cat(parts).double().numpy()
+
+
+def donors_of(queries: EpisodeTable, donors: EpisodeTable, seed: int) -> NDArray[np.int64]:
+    """A row of `donors` for each query: an episode of its system that is not the query itself, uniformly.
+
+    Raises:
+        ValueError: for a system with no other episode among the donors.
+    """
+    order = np.argsort(donors["system"], kind="stable")
+    ids, first, counts = np.unique(donors["system"][order], return_index=True, return_counts=True)
+    at = np.searchsorted(ids, queries["system"]).clip(max=len(ids) - 1)
+    itself = np.isin(queries["episode"], donors["episode"])
+    if (ids[at] != queries["system"]).any() or (counts[at] <= itself).any():
+        raise ValueError("every query needs a donor of its system in another episode")
+    drawn = (np.random.default_rng(seed).random(len(queries)) * (counts[at] - itself)).astype(np.int64)
+    row = order[first[at] + drawn]
+    # The query's own episode is skipped: where it is drawn, the last one of its system stands in.
+    own = itself & (donors["episode"][row] == queries["episode"])
+    return np.where(own, order[first[at] + counts[at] - 1], row)
+
+
+def _raw(source: Source, split: str) -> dict[str, Any]:
+    bank, world, learner = source.bank, source.world, source.learner
+    whole = bank.split(split, unseal=True)
+    queries = whole.select(np.isin(whole["kind"], list(ANCHORS)))
+    anchors = np.array([ANCHORS[kind] for kind in queries["kind"]])
+    donors = world.episodes(bank, split, unseal=True)
+    reader = world.reader(bank, learner.config)
+    codes = encode_histories(learner, reader, donors, 0)
+    episodes, last = queries["episode"], HORIZONS[-1]
+    states = bank.windows("states", episodes, anchors, last + 1).astype(np.float64)
+    return {
+        "systems": queries["system"],
+        "query": query_features(learner, bank.frames(episodes, anchors, 1, learner.config.image)[:, 0]),
+        "context": codes[donors_of(queries, donors, DONOR_SEED)],
+        "factors": {name: queries[name].astype(np.float64) for name in world.factors},
+        "actions": bank.windows("actions", episodes, anchors, last).astype(np.float64),
+        "targets": states[:, list(HORIZONS)] - states[:, :1],
+        "strata": queries["group"],
+        "kinds": queries["kind"],
+    }

@@ -1,0 +1,118 @@
+"""What `sprii reproduce` can reproduce: a table or figure of the paper, and the sources that it needs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from sprii_train.analysis.statistics import Spread, over_sources
+from sprii_train.reports.claims import Claim
+from sprii_train.reports.page import Picture, Table, spread
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sources of one world.
+
+    Attributes:
+        world: name in `worlds.WORLDS`.
+        recipes: arms, in the order of the table.
+        measures: names in `measures.MEASURES`.
+        core: the arms that a smoke or quick run trains; empty for all.
+    """
+
+    world: str
+    recipes: tuple[str, ...]
+    measures: tuple[str, ...] = ("formation",)
+    core: tuple[str, ...] = ()
+
+    def arms(self, preset: str) -> tuple[str, ...]:
+        """The arms of a preset."""
+        return self.recipes if preset == "paper" or not self.core else self.core
+
+
+@dataclass(frozen=True)
+class Target:
+    """One table or figure.
+
+    Attributes:
+        label: the paper's.
+        title: what it shows.
+        groups: the sources it needs.
+        tables: rows, one a source with all its measures → our tables.
+        claims: the paper's statements, judged source by source.
+        pictures: rows → figures.
+        note: what differs from the paper whatever the budget.
+    """
+
+    label: str
+    title: str
+    groups: tuple[Group, ...]
+    tables: Callable[[Sequence[Row]], list[Table]]
+    claims: tuple[Claim, ...]
+    pictures: Callable[[Sequence[Row]], list[Picture]] = field(default=lambda rows: [])
+    note: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The label as a folder's name."""
+        return self.label.replace(":", "-")
+
+
+def value_of(row: Row, path: str) -> Any:
+    """A number of a row by its path, `validation.rho_mass`; None if any part is missing."""
+    found: Any = row
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def arms_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by `world/arm` where there are several worlds, by arm otherwise, in their order."""
+    several = len({row["world"] for row in rows}) > 1
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(f"{row['world']}/{row['arm']}" if several else row["arm"], []).append(row)
+    return found
+
+
+def spread_of(rows: Sequence[Row], path: str) -> Spread | None:
+    """Mean ± SD over sources of a number of their rows; None unless all have it."""
+    values = [value_of(row, path) for row in rows]
+    return None if any(v is None for v in values) else over_sources([float(v) for v in values])
+
+
+def spread_table(
+    rows: Sequence[Row], title: str, columns: Mapping[str, str], *, first: str = "Condition", note: str = ""
+) -> Table:
+    """One row an arm, mean ± SD over sources.
+
+    Args:
+        columns: heading → path of the number.
+    """
+    lines = [
+        [_label(name, group), *(spread(spread_of(group, path)) for path in columns.values())]
+        for name, group in arms_of(rows).items()
+    ]
+    return Table(title, [first, *columns], lines, note)
+
+
+def arrays_of(row: Row, measure: str) -> dict[str, NDArray[Any]]:
+    """The numbers by system that a measure kept beside a source's model."""
+    return load_file(Path(row["arrays"][measure]))
+
+
+def stacked(rows: Sequence[Row], measure: str, name: str) -> NDArray[np.float64]:
+    """One of these arrays of every source, (S, …)."""
+    return np.stack([arrays_of(row, measure)[name] for row in rows]).astype(np.float64)
+
+
+def _label(name: str, group: Sequence[Row]) -> str:
+    label = str(group[0]["label"])
+    return f"{label}, {name.split('/')[0]}" if "/" in name else label

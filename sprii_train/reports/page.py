@@ -1,0 +1,134 @@
+"""One report: tables beside the paper's, verdicts, figures and facts, as HTML, JSON, CSV and PNG files."""
+
+import base64
+import csv
+import io
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from matplotlib.figure import Figure
+
+from sprii_train.analysis.statistics import Interval, Spread
+from sprii_train.checkpoints import write_json, write_whole
+from sprii_train.reports.claims import Verdict
+from sprii_train.reports.figures import png
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts under columns.
+
+    Attributes:
+        paper: rows that are the paper's, shown in grey.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+    paper: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure and what people should know to read it."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything a report says.
+
+    Attributes:
+        command: repeats the run.
+        facts: name → text: machine, budget, versions.
+        data: what `results.json` holds beside tables, verdicts and facts.
+    """
+
+    title: str
+    lead: str
+    tables: Sequence[Table]
+    verdicts: Sequence[Verdict]
+    pictures: Sequence[Picture]
+    command: str
+    facts: Mapping[str, str]
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+METHOD = "The same command repeats this run: finished cells are kept, a stopped cell resumes."
+
+
+def write_page(page: Page, root: Path, suffix: str = "") -> None:
+    """Write `report.html`, `results.json`, a CSV a table and a PNG a picture under `root`, each whole."""
+    root.mkdir(parents=True, exist_ok=True)
+    images = {picture.name: png(picture.figure) for picture in page.pictures}
+    template = files("sprii_train.reports").joinpath("report.html").read_text(encoding="utf-8")
+    html = (
+        Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+        .from_string(template)
+        .render(
+            page=page,
+            method=METHOD,
+            figures=[(p.title, p.caption, base64.b64encode(images[p.name]).decode()) for p in page.pictures],
+        )
+    )
+    for name, image in images.items():
+        write_whole(root / f"{name}{suffix}.png", image)
+    for number, table in enumerate(page.tables, 1):
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([table.columns, *table.rows])
+        write_whole(root / f"table-{number}{suffix}.csv", text.getvalue().encode())
+    write_whole(root / f"report{suffix}.html", html.encode())
+    told = {
+        "title": page.title,
+        "command": page.command,
+        "tables": [asdict(table) | {"paper": sorted(table.paper)} for table in page.tables],
+        "verdicts": [verdict.as_dict() for verdict in page.verdicts],
+        "facts": dict(page.facts),
+    }
+    write_json(root / f"results{suffix}.json", told | dict(page.data))
+
+
+def paper_table_of(title: str, panel: Sequence[Sequence[str]], note: str = "") -> Table:
+    """A panel of the paper as a table, all of it grey."""
+    width = max(len(row) for row in panel)
+    rows = [[*row, *[""] * (width - len(row))] for row in panel]
+    return Table(title, rows[0], rows[1:], note, frozenset(range(len(rows) - 1)))
+
+
+def versions() -> str:
+    """The packages that numbers may depend on."""
+    names = ("sprii", "torch", "numpy", "scipy", "gymnasium", "scikit-learn")
+    return ", ".join(f"{name} {version(name)}" for name in names) + f", Python {platform.python_version()}"
+
+
+def number(value: float | None) -> str:
+    """Four significant decimals: `0.9935`, `104.30`; `n.a.` for none."""
+    if value is None or value != value:
+        return "n.a."
+    size = abs(value)
+    digits = 2 if size >= 10 else 4 if size >= 0.01 or size == 0 else 6
+    return f"{value:.{digits}f}"
+
+
+def spread(value: Spread | None) -> str:
+    """`0.9935 ± 0.0007`, without SD for one source, `n.a.` for none."""
+    if value is None:
+        return "n.a."
+    digits = 2 if abs(value.mean) >= 10 else 4 if abs(value.mean) >= 0.01 else 5
+    return f"{value.mean:.{digits}f}" + (f" ± {value.sd:.{digits}f}" if value.sd == value.sd else "")
+
+
+def interval(value: Interval | None) -> str:
+    """`0.1820 [0.1320, 0.2343]`."""
+    return "n.a." if value is None else f"{number(value.estimate)} [{number(value.low)}, {number(value.high)}]"
