@@ -1,10 +1,10 @@
-"""Seconds per training step, split into data, forward, backward and optimiser, beside the GEMM bound.
+"""Seconds per training step, split into data, forward, backward and optimiser, beside the bound of its own products.
 
-    python benchmarks/training.py [--preset paper] [--arms native,align-cross] [--repeats 12]
+    python benchmarks/training.py [--world poke] [--preset paper] [--arms native,align-cross] [--pairs 48]
 
-The bound is the time that the step's own matrix products would take at this machine's measured rate for the largest of
-them, at the precision each runs in. Arms are interleaved step by step, so that the ratio between them is of one run.
-Quote minima and ratios: machines are noisy.
+The bound is the time that the step's own matrix products and convolutions would take at the rates that this machine
+reaches on the largest of them, at the precision each runs in. Arms are interleaved step by step, so that the ratio
+between them is of one run. Quote minima and ratios: machines are noisy.
 """
 
 import argparse
@@ -16,17 +16,19 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.flop_counter import FlopCounterMode
 
-from sprii_envs.banks import build
-from sprii_train.data import PairedWindows, WindowReader
-from sprii_train.experiments.dclean import PRESETS, Preset
-from sprii_train.fit import build_optimizer, resolve_precision
-from sprii_train.learners.jepa import JEPA
+from sprii_envs.banks import Bank, build
+from sprii_train.experiments.dclean import PRESETS
+from sprii_train.experiments.presets import PRESET_NAMES, budget
+from sprii_train.experiments.worlds import D_CLEAN_WORLD, WORLDS, World
+from sprii_train.fit import TrainConfig, build_optimizer, resolve_precision
+from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.objectives import sigreg, sigreg_directions
 from sprii_train.protocol import training_loss
-from sprii_train.recipes import recipe
+from sprii_train.recipes import EVERY_RECIPE, recipe
 
 PHASES = ("data", "forward", "backward", "optimiser", "total")
 
@@ -34,16 +36,14 @@ PHASES = ("data", "forward", "backward", "optimiser", "total")
 class Arm:
     """One recipe, ready to be stepped and timed."""
 
-    def __init__(self, name: str, preset: Preset, bank_path: Path) -> None:
-        bank = build(preset.protocol, bank_path)
-        arm = recipe(name)
-        config = replace(preset.learner, context=arm.context)
-        reader = WindowReader(bank, config.history, config.horizons, properties=("drag",))
-        self.data = PairedWindows(reader, relation=arm.relation, kernel=arm.kernel, pairs=preset.train.pairs)
-        self.objective, self.config = arm.objective, preset.train
+    def __init__(self, name: str, world: World, bank: Bank, learner: JEPAConfig, train: TrainConfig) -> None:
+        arm = recipe(name, EVERY_RECIPE)
+        config = replace(learner, context=arm.context)
+        self.data = world.data(bank, config, arm, pairs=train.pairs, seed=0)
+        self.objective, self.config = arm.objective, train
         self.learner = JEPA(config).train()
-        self.optimizer = build_optimizer(self.learner, preset.train)
-        self.precision = resolve_precision(preset.train)
+        self.optimizer = build_optimizer(self.learner, train)
+        self.precision = resolve_precision(train)
         self.best = dict.fromkeys(PHASES, float("inf"))
 
     def step(self, number: int) -> None:
@@ -59,6 +59,7 @@ class Arm:
         marks.append(time.perf_counter())
         clip_grad_norm_(self.learner.parameters(), self.config.clip)
         self.optimizer.step()
+        self.learner.after_step()
         self.optimizer.zero_grad(set_to_none=True)
         marks.append(time.perf_counter())
         spent = [b - a for a, b in pairwise(marks)] + [marks[-1] - marks[0]]
@@ -68,7 +69,7 @@ class Arm:
     def bound(self, rates: dict[str, float]) -> float:
         """Seconds of this step's matrix products at the measured rates (FLOP/s by precision)."""
         config, windows = self.learner.config, self.data(0)
-        n = windows.observations.shape[0]
+        n = windows.actions.shape[0]
         times = config.history + len(config.horizons)
         projections = 2 * 2 * times * n * config.embedding * config.sigreg_slices  # forward and backward, float32
         with FlopCounterMode(display=False) as counter:
@@ -76,10 +77,29 @@ class Arm:
             loss.backward()
         self.optimizer.zero_grad(set_to_none=True)
         counted = counter.get_total_flops()
+        convolved = sum(
+            flops for operation, flops in counter.get_flop_counts()["Global"].items() if "convolution" in str(operation)
+        )
         with FlopCounterMode(display=False) as counter:  # what the counter itself sees of SIGReg
             z = torch.randn(times * n, config.embedding, requires_grad=True)
             sigreg(z, sigreg_directions(config.embedding, config.sigreg_slices, seed=0, step=0)).backward()
-        return (counted - counter.get_total_flops()) / rates[self.precision] + projections / rates["fp32"]
+        products = counted - counter.get_total_flops() - convolved
+        bound = products / rates[self.precision] + projections / rates["fp32"]
+        return bound + (convolved / rates["convolution"] if convolved else 0.0)
+
+
+def convolution_rate(config: JEPAConfig, precision: str, frames: int = 256, repeats: int = 5) -> float:
+    """Best measured FLOP/s, forward and backward, of the stem's second convolution."""
+    first, second, side = config.stem[0], config.stem[1], config.image // 2
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    x = torch.randn(frames, first, side, side, dtype=dtype, requires_grad=True)
+    weight = torch.randn(second, first, 3, 3, dtype=dtype, requires_grad=True)
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        F.conv2d(x, weight, stride=2, padding=1).sum().backward()
+        best = min(best, time.perf_counter() - start)
+    return 3 * 2 * frames * (side // 2) ** 2 * second * first * 9 / best
 
 
 def gemm_rate(dtype: torch.dtype, rows: int, width: int, repeats: int = 30) -> float:
@@ -97,30 +117,46 @@ def gemm_rate(dtype: torch.dtype, rows: int, width: int, repeats: int = 30) -> f
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", choices=list(PRESETS), default="paper")
+    parser.add_argument("--world", choices=list(WORLDS), default="d-clean")
+    parser.add_argument("--preset", choices=PRESET_NAMES, default="paper")
     parser.add_argument("--arms", default="native,structure,align-cross")
+    parser.add_argument("--pairs", type=int, help="pairs in a batch; by default the preset's")
     parser.add_argument("--repeats", type=int, default=12)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--precision", choices=("auto", "fp32", "bf16"), default="auto")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    preset = PRESETS[options.preset]
-    preset = replace(preset, train=replace(preset.train, precision=options.precision))
-    rows = 2 * preset.train.pairs * preset.learner.history
+    world = WORLDS[options.world]
+    if world is D_CLEAN_WORLD:
+        if options.preset not in PRESETS:
+            parser.error(f"d-clean has no preset {options.preset}; legal: {', '.join(PRESETS)}")
+        preset = PRESETS[options.preset]
+        learner, train, protocol = preset.learner, preset.train, preset.protocol
+    else:
+        spent = budget(world, options.preset)
+        learner, train, protocol = spent.learner, spent.train, world.protocol
+    train = replace(train, precision=options.precision, pairs=options.pairs or train.pairs)
+    precision = resolve_precision(train)
     rates = {
-        name: gemm_rate(dtype, rows, preset.learner.width)
+        name: gemm_rate(dtype, 2 * train.pairs * learner.history, learner.width)
         for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
     }
+    if learner.image and len(learner.stem) > 1:
+        rates["convolution"] = convolution_rate(learner, precision)
     with tempfile.TemporaryDirectory() as folder:
-        arms = {name: Arm(name, preset, Path(folder) / "bank") for name in options.arms.split(",")}
+        bank = build(protocol, Path(folder) / "bank")
+        arms = {name: Arm(name, world, bank, learner, train) for name in options.arms.split(",")}
         for number in range(options.repeats + 2):
             for arm in arms.values():
                 arm.step(number)
         bounds = {name: arm.bound(rates) for name, arm in arms.items()}
     first = next(iter(arms.values()))
     print(f"preset {options.preset}, {first.precision}, {options.threads} thread(s), best of {options.repeats + 2}")
-    print("measured GEMM rates: " + ", ".join(f"{k} {v / 1e9:.0f} GFLOP/s" for k, v in rates.items()))
+    print(
+        f"world {world.name}, {train.pairs} pairs; measured rates: "
+        + ", ".join(f"{k} {v / 1e9:.0f} GFLOP/s" for k, v in rates.items())
+    )
     print(
         f"{'arm':<16}"
         + "".join(f"{p:>11}" for p in PHASES)
@@ -137,7 +173,9 @@ def main() -> None:
         )
         report[name] = b | {"bound": bounds[name], "over_bound": ratios[1], "over_first": ratios[2]}
     if options.json:
-        options.json.write_text(json.dumps({"preset": options.preset, "rates": rates, "arms": report}, indent=2) + "\n")
+        options.json.write_text(
+            json.dumps({"world": world.name, "preset": options.preset, "rates": rates, "arms": report}, indent=2) + "\n"
+        )
 
 
 if __name__ == "__main__":

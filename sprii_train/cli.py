@@ -13,6 +13,7 @@ except ModuleNotFoundError:
     sys.exit("sprii: the command line needs the training extra: pip install tyro rich, or the extra 'train'")
 
 PresetName = Literal["smoke", "quick", "paper"]
+TargetPreset = Literal["smoke", "quick", "states", "paper"]
 BankName = Literal["d-clean", "spring", "spring-sealed", "poke-factorial", "poke-original", "swimmer"]
 
 
@@ -61,12 +62,15 @@ class Quickstart:
 
 @dataclass
 class Reproduce:
-    """Reproduce a table of the paper. A stopped run resumes when the command is repeated."""
+    """Reproduce a table or figure of the paper. A stopped run resumes when the command is repeated."""
 
-    experiment: Positional[Literal["dclean"]]
-    """dclean: Table tab:dclean-full."""
-    preset: PresetName = "quick"
-    """paper: the paper's model and 20,000 steps, hours to days on a CPU."""
+    target: Positional[str] = ""
+    """A label of `sprii reproduce --list`, such as tab:refinement-full; dclean is tab:dclean-full."""
+    list: Annotated[bool, FlagCreatePairsOff] = False
+    """Print what can be reproduced, and what each preset would cost on this machine."""
+    preset: TargetPreset = "quick"
+    """quick: narrower models, minutes to an hour; states: PokeWorld without pixels; paper: the paper's models and
+    budgets, days to months on a CPU."""
     seeds: str | None = None
     """A count (3) or a list (0,4,7) of sources; by default the preset's."""
     arms: str | None = None
@@ -74,25 +78,58 @@ class Reproduce:
     steps: int | None = None
     """Optimiser updates; by default the preset's."""
     population: Literal["test", "validation"] = "test"
-    """The systems reported on. Choose settings on validation only."""
+    """dclean: the systems reported on. Choose settings on validation only."""
     out: Path | None = None
-    """Folder of the bank, the runs and the report; by default runs/dclean-<preset>."""
+    """Folder of banks, runs and reports; by default runs/dclean-PRESET, or runs/PRESET, which other targets share."""
     workers: int | None = None
     """Training processes; by default one a core."""
 
     def run(self) -> None:
         """Train and report."""
-        out = self.out or Path(f"runs/{self.experiment}-{self.preset}")
-        _dclean(
-            "reproduce dclean",
-            self.preset,
-            out,
-            seeds=self.seeds,
-            arms=self.arms,
-            steps=self.steps,
-            population=self.population,
-            workers=self.workers,
-        )
+        if self.list:
+            _list_targets()
+        elif not self.target:
+            raise ValueError("say what to reproduce: sprii reproduce --list names it")
+        elif self.target in ("dclean", "tab:dclean-full"):
+            if self.preset == "states":
+                raise ValueError("D-Clean is learned from states anyway; its presets: smoke, quick, paper")
+            _dclean(
+                "reproduce dclean",
+                self.preset,
+                self.out or Path(f"runs/dclean-{self.preset}"),
+                seeds=self.seeds,
+                arms=self.arms,
+                steps=self.steps,
+                population=self.population,
+                workers=self.workers,
+            )
+        else:
+            self._target()
+
+    def _target(self) -> None:
+        from sprii_train.experiments.reproduce import Plan, reproduce
+        from sprii_train.experiments.seeds import parse_seeds
+        from sprii_train.experiments.targets import target
+        from sprii_train.reports.page import print_page
+
+        found = target(self.target)
+        if self.population != "test":
+            raise ValueError(f"--population is of dclean; {self.target} says itself which systems it is of")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"--workers is {self.workers}; legal: an integer >= 1")
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"--steps is {self.steps}; legal: an integer >= 1")
+        root = self.out or Path(f"runs/{self.preset}")
+        arms = None if self.arms is None else tuple(arm.strip() for arm in self.arms.split(","))
+        seeds = None if self.seeds is None else parse_seeds(self.seeds)
+        written = [f"sprii reproduce {self.target}", f"--preset {self.preset}"]
+        for name in ("seeds", "arms", "steps", "out"):
+            if (given := getattr(self, name)) is not None:
+                written.append(f"--{name} {given}")
+        plan = Plan(found, self.preset, root, seeds, arms, self.steps)
+        page = reproduce(plan, " ".join(written), workers=self.workers)
+        print_page(page)
+        print(f"\nreport: {root / found.folder / 'report.html'}\nrows:   {root / found.folder / 'results.json'}")
 
 
 @dataclass
@@ -304,6 +341,28 @@ def _check_json(path: Path | None) -> None:
         raise ValueError(f"--json {path}: there is no folder {path.parent}")
     if path is not None and path.is_dir():
         raise ValueError(f"--json {path}: this is a folder; name a file")
+
+
+def _list_targets() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from sprii_train.experiments.costs import estimate, span
+    from sprii_train.experiments.presets import PRESET_NAMES
+    from sprii_train.experiments.targets import TARGETS
+
+    table = Table("table or figure", "what it shows", box=None, pad_edge=False)
+    for name in PRESET_NAMES:
+        table.add_column(name, justify="right")
+    table.add_row("tab:dclean-full", "D-Clean: objectives and relations (dclean)", "< 1 min", "10 min", "35 h")
+    for target in TARGETS.values():
+        table.add_row(target.label, target.title, *(span(estimate(target, name)) for name in PRESET_NAMES))
+    console = Console(width=None if Console().is_terminal else 120)
+    console.print(table)
+    console.print(
+        "Times are of one worker on this machine, from the measured seconds of an update scaled by this machine's rate "
+        "of matrix products, with nothing trained yet: targets that share sources share them."
+    )
 
 
 def _dclean(

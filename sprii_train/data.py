@@ -56,9 +56,10 @@ class WindowReader:
         if not horizons or list(horizons) != sorted(set(horizons)) or horizons[0] < 1:
             raise ValueError(f"horizons are {horizons}; legal: increasing steps >= 1, such as (1, 4, 16)")
         self.bank, self.history, self.horizons, self.image = bank, history, horizons, image
-        values = _columns(bank.table, properties)
-        train = _columns(bank.split("train"), properties)
-        self._labels = (values - train.mean(0)) / train.std(0) if properties else None
+        self._labels = None
+        if properties:
+            values, train = _columns(bank.table, properties), _columns(bank.split("train"), properties)
+            self._labels = (values - train.mean(0)) / train.std(0)
 
     def read(self, episodes: Rows, starts: Rows, anchors: Rows | None = None) -> Windows:
         """Windows (n, …) of episodes (n,) beginning at observations `starts` (n,).
@@ -168,7 +169,7 @@ class PairedWindows:
 
 
 def _columns(table: EpisodeTable, names: tuple[str, ...]) -> NDArray[np.float64]:
-    return np.stack([table[name] for name in names], axis=1) if names else np.empty((len(table), 0))
+    return np.stack([table[name] for name in names], axis=1)
 
 
 def _tensor(array: NDArray) -> Tensor:

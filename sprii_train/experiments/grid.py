@@ -137,7 +137,7 @@ def _work(cell: Cell, root: Path, threads: int, messages: Any, parent: int) -> N
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / ".lock"):
+        with locked(folder / ".lock"):
             if not (folder / cell.result).exists():
                 write_json(folder / cell.result, cell.run(folder, report))
         messages.send((cell.title, cell.steps, float("nan")))
@@ -165,7 +165,8 @@ def _terminable() -> Iterator[None]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Wait until no other process holds the file, and hold it for the block."""
     with open(path, "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -8,9 +8,10 @@ from typing import Any
 
 from sprii_envs.banks import Bank
 from sprii_train.experiments.grid import folder_of, run_grid
+from sprii_train.experiments.pairings import PairingCell
 from sprii_train.experiments.presets import Budget, budget
 from sprii_train.experiments.sources import ReaderBudget, SourceCell
-from sprii_train.experiments.targets import Group, Target
+from sprii_train.experiments.targets import INFERRED, Group, Pairings, Target
 from sprii_train.experiments.worlds import WORLDS
 from sprii_train.fit import resolve_precision
 from sprii_train.recipes import EVERY_RECIPE, recipe
@@ -37,13 +38,16 @@ class Plan:
     arms: tuple[str, ...] | None = None
     steps: int | None = None
 
-    def budget(self, group: Group) -> Budget:
+    def budget(self, group: Group | Pairings) -> Budget:
         """The budget of a group's sources."""
         found = budget(WORLDS[group.world], self.preset)
-        train = found.train if self.steps is None else replace(found.train, steps=self.steps)
-        return replace(found, train=train, sources=found.sources if self.seeds is None else self.seeds)
+        sources = found.sources if self.seeds is None else self.seeds
+        if self.steps in (None, found.train.steps):
+            return replace(found, sources=sources)
+        train, note = replace(found.train, steps=self.steps), f"{found.note}; here {self.steps:,} steps"
+        return replace(found, train=train, note=note, sources=sources)
 
-    def recipes(self, group: Group) -> tuple[str, ...]:
+    def recipes(self, group: Group | Pairings) -> tuple[str, ...]:
         """The arms that are trained.
 
         Raises:
@@ -56,12 +60,12 @@ class Plan:
         return tuple(arm for arm in group.recipes if arm in self.arms)
 
 
-def cells_of(plan: Plan, group: Group, bank: Bank) -> list[SourceCell]:
+def cells_of(plan: Plan, group: Group | Pairings, bank: Bank) -> list[SourceCell | PairingCell]:
     """Cells of one group, seeds outermost, so that a stopped run has whole sources."""
     spent = plan.budget(group)
-    updates = {} if spent.reader_steps is None else {"updates": spent.reader_steps}
-    readers = ReaderBudget(count=spent.readers, **updates)
-    cells = []
+    given = {"updates": spent.reader_steps, "route_updates": spent.route_steps}
+    readers = ReaderBudget(count=spent.readers, **{name: n for name, n in given.items() if n is not None})
+    cells: list[SourceCell | PairingCell] = []
     for seed in spent.sources:
         base = SourceCell(
             group.world,
@@ -72,10 +76,14 @@ def cells_of(plan: Plan, group: Group, bank: Bank) -> list[SourceCell]:
             bank.fingerprint,
             readers=readers,
         )
+        teachers = {name: base if name == INFERRED else None for name in plan.recipes(group)}
+        if isinstance(group, Pairings):
+            law = (group.splits, seed, base.bank, base.fingerprint)
+            cells += [PairingCell(group.world, name, *law, teacher) for name, teacher in teachers.items()]
+            continue
         # A source is trained for its first measure; by the time of the second no two workers want the same one.
         for measure in group.measures:
-            for name in plan.recipes(group):
-                teacher = base if name == "inferred" else None
+            for name, teacher in teachers.items():
                 cells.append(replace(base, recipe=name, measure=measure, teacher=teacher))
     return cells
 
@@ -86,8 +94,9 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
     Raises:
         ValueError: for an unknown arm or preset, before anything is built.
     """
-    for group in plan.target.groups:
-        plan.recipes(group), plan.budget(group)
+    for group in plan.target.groups:  # whatever is refused is refused before anything is built
+        plan.recipes(group)
+        plan.budget(group)
     banks = {group.world: WORLDS[group.world].open_bank(plan.root) for group in plan.target.groups}
     cells = [cell for group in plan.target.groups for cell in cells_of(plan, group, banks[group.world])]
     root = plan.root / "cells"
@@ -98,19 +107,22 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
     return page
 
 
-def _merged(cells: Sequence[SourceCell], found: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
-    """One row a source, with all its measures and where their arrays are."""
-    rows: dict[Path, dict[str, Any]] = {}
+def _merged(
+    cells: Sequence[SourceCell | PairingCell], found: Sequence[dict[str, Any]], root: Path
+) -> list[dict[str, Any]]:
+    """One row a source, with all its measures, where their arrays are, and the audit of its pairs."""
+    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
     for cell, result in zip(cells, found, strict=True):
-        folder = folder_of(cell, root)
-        row = rows.setdefault(folder, {"arrays": {}})
+        row = rows.setdefault((result["world"], result["arm"], result["seed"]), {"arrays": {}})
         row |= result
-        row["arrays"][cell.measure] = str(folder / cell.arrays)
+        if isinstance(cell, SourceCell):
+            row["arrays"][cell.measure] = str(folder_of(cell, root) / cell.arrays)
     return list(rows.values())
 
 
 def _page(plan: Plan, rows: list[dict[str, Any]], banks: dict[str, Bank], command: str) -> Page:
-    target, budgets = plan.target, {g.world: plan.budget(g) for g in plan.target.groups}
+    target = plan.target
+    budgets = {g.world: plan.budget(g) for g in target.groups if isinstance(g, Group) or g.trains}
     judged = all(b.judged for b in budgets.values())
     verdicts = judge(target.claims, rows) if judged else [
         Verdict("The paper's statements", "not tested", "this preset checks that everything runs")
@@ -122,21 +134,24 @@ def _page(plan: Plan, rows: list[dict[str, Any]], banks: dict[str, Bank], comman
         panels = []
     letters = [""] if len(panels) == 1 else [f", panel {chr(65 + i)}" for i in range(len(panels))]
     tables += [paper_table_of(f"The paper's{letter}", panel) for letter, panel in zip(letters, panels, strict=True)]
-    minutes = sum(row["train_seconds"] for row in rows) / 60
-    facts = {
-        "Budget": "; ".join(
+    trained = [row["train_seconds"] for row in rows if "train_seconds" in row]
+    facts = {}
+    if budgets:
+        facts["Budget"] = "; ".join(
             f"{world}: {b.train.steps:,} steps of {b.train.pairs} pairs, sources {', '.join(map(str, b.sources))}, "
             f"{b.readers} reader{'s' if b.readers > 1 else ''} a source; {b.note}"
             for world, b in budgets.items()
-        ),
-        "Training time": f"{minutes:.0f} process-minutes for {len(rows)} sources, one thread each, on "
-        f"{os.cpu_count()} cores that may have had other work",
-    }
+        )
+    if trained:
+        facts["Training time"] = (
+            f"{sum(trained) / 60:.0f} process-minutes for {len(trained)} sources, one thread each, on "
+            f"{os.cpu_count()} cores that may have had other work"
+        )
     for world, bank in banks.items():
-        b = budgets[world]
         facts[f"Bank of {world}"] = (
             f"{bank.protocol.name} v{bank.protocol.version}, fingerprint {bank.fingerprint[:16]}"
         )
+    for world, b in budgets.items():
         facts[f"Learner of {world}"] = ", ".join(f"{k} {v}" for k, v in asdict(b.learner).items())
         facts[f"Training of {world}"] = (
             ", ".join(f"{k} {v}" for k, v in asdict(b.train).items() if k != "seed")

@@ -9,7 +9,7 @@ import torch
 
 from sprii_envs.banks import Bank
 from sprii_train.checkpoints import load, save
-from sprii_train.experiments.grid import Report, folder_of
+from sprii_train.experiments.grid import Report, folder_of, locked
 from sprii_train.experiments.worlds import WORLDS, World
 from sprii_train.fit import TrainConfig, fit, training_seconds, what_matters
 from sprii_train.learners.jepa import JEPA, JEPAConfig
@@ -46,7 +46,7 @@ class ReaderBudget:
     route_updates: int = 1_000
 
 
-READERLESS = ("formation", "direction")
+READERLESS = ("atlas", "cost", "direction", "evidence", "formation")
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,10 @@ def train_source(cell: SourceCell, folder: Path, report: Report) -> Source:
     bank = Bank.open(cell.bank)
     if not (folder / "model").exists():
         config = replace(cell.learner, context=arm.context)
+        if arm.context == "supervised":
+            config = replace(config, label_dim=len(world.factors))
         if arm.kernel == LINKED:
-            arm = _linked(cell, arm, bank, folder, report)
+            arm = linked(arm, world, bank, cell.train.seed, cell.teacher, folder.parent, report)
         data = world.data(bank, config, arm, pairs=cell.train.pairs, seed=cell.train.seed)
         torch.manual_seed(cell.train.seed)
         learner = JEPA(config)
@@ -145,17 +147,30 @@ def train_source(cell: SourceCell, folder: Path, report: Report) -> Source:
     return Source(cell, world, bank, learner, folder)
 
 
-def _linked(cell: SourceCell, arm: Recipe, bank: Bank, folder: Path, report: Report) -> Recipe:
-    """The recipe with its donor graph in place, built from the teacher's codes or at random."""
+def linked(
+    arm: Recipe, world: World, bank: Bank, seed: int, teacher: SourceCell | None, root: Path, report: Report
+) -> Recipe:
+    """A recipe of donors linked by a graph, with its graph in place: of the teacher's codes, or random.
+
+    Args:
+        seed: of the random graph.
+        teacher: trained first if it is not.
+        root: the folder of all cells.
+
+    Raises:
+        ValueError: for a recipe of inferred donors without a teacher.
+    """
     from sprii_train.experiments.graphs import inferred_graph, random_graph
 
-    world = WORLDS[cell.world]
-    if cell.recipe == "random-history":
-        return replace(arm, kernel=random_graph(world.episodes(bank, "train"), seed=cell.train.seed))
-    if cell.teacher is None:
-        raise ValueError(f"the recipe {cell.recipe!r} needs a teacher, a trained source whose codes are compared")
-    teacher = train_source(cell.teacher, folder_of(cell.teacher, folder.parent), report)
-    return replace(arm, kernel=inferred_graph(teacher))
+    if arm.name == "random-history":
+        return replace(arm, kernel=random_graph(world.episodes(bank, "train"), seed=seed))
+    if teacher is None:
+        raise ValueError(f"the recipe {arm.name!r} needs a teacher, a trained source whose codes are compared")
+    shared = folder_of(teacher, root)
+    shared.mkdir(parents=True, exist_ok=True)
+    with locked(shared / ".lock"):  # it may be an arm of its own, which another worker is training
+        source = train_source(teacher, shared, report)
+    return replace(arm, kernel=inferred_graph(source))
 
 
 Measure = Callable[[Source], dict[str, Any]]

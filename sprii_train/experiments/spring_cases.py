@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from sprii_envs.banks import Bank
 from sprii_envs.relations import EpisodeTable
-from sprii_train.analysis.populations import Development, Training, population_of
+from sprii_train.analysis.populations import Development, Sealed, Training, population_of
 from sprii_train.analysis.value.cases import Cases, Standardiser, fit_standardiser
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.worlds import ENCODED, encode_histories
+from sprii_train.experiments.worlds import encode_histories, present_features
 from sprii_train.learners.jepa import JEPA
 
 HORIZONS = (1, 2, 4, 8, 16)
@@ -29,7 +29,7 @@ COLD_GROUPS = ("continuous", "combination")
 
 DONOR_SEED = 20_262
 
-P = TypeVar("P", Training, Development)
+P = TypeVar("P", Training, Development, Sealed)
 
 
 @dataclass(frozen=True)
@@ -55,29 +55,30 @@ class SpringCases:
 
 def spring_cases(source: Source, split: str = "validation") -> SpringCases:
     """Queries of training systems and of a held-out split, with the frozen features of one source."""
-    raw = {name: _raw(source, name) for name in ("train", split)}
-    train, held_out = population_of(source.bank, "train"), population_of(source.bank, split)
-    assert isinstance(train, Training)
+    train, standardiser = training_cases(source)
+    held_out = population_of(source.bank, split)
     assert isinstance(held_out, Development)
-    standardiser = fit_standardiser(train, raw["train"]["targets"])
-
-    def cases(name: str, population: P) -> Cases[P]:
-        fields = raw[name] | {"targets": standardiser(raw[name]["targets"]), "horizons": HORIZONS}
-        return Cases(population, **fields)
-
-    return SpringCases(cases("train", train), cases(split, held_out), standardiser)
+    return SpringCases(train, _cases(held_out, _raw(source, source.bank, split), standardiser), standardiser)
 
 
-@torch.no_grad()
+def training_cases(source: Source) -> tuple[Cases[Training], Standardiser]:
+    """The queries of training systems, and the standardiser of their targets."""
+    population, raw = population_of(source.bank, "train"), _raw(source, source.bank, "train")
+    assert isinstance(population, Training)
+    standardiser = fit_standardiser(population, raw["targets"])
+    return _cases(population, raw, standardiser), standardiser
+
+
+def sealed_cases(source: Source, bank: Bank, standardiser: Standardiser) -> Cases[Sealed]:
+    """The cold queries of the sealed bank: 6 of each of 256 continuous systems and 36 unseen combinations."""
+    population = population_of(bank, "sealed")
+    assert isinstance(population, Sealed)
+    return _cases(population, _raw(source, bank, "sealed"), standardiser).of_kind("cold")
+
+
 def query_features(learner: JEPA, frames: NDArray[np.uint8]) -> NDArray[np.float64]:
     """Features (n, d_q) of single frames (n, H, W) without a difference: z_s, or the embedding where there is none."""
-    parts = []
-    for first in range(0, len(frames), 20 * ENCODED):
-        one = torch.from_numpy(frames[first : first + 20 * ENCODED])[:, None]
-        embedding = learner.embed(one.expand(-1, 2, -1, -1), one.new_empty(len(one), 0, 2, *one.shape[2:]))[:, 0]
-        split = learner.config.context != "monolithic"
-        parts.append(learner.encode_current(embedding) if split else embedding)
-    return torch.cat(parts).double().numpy()
+    return present_features(learner, frames[:, None])
 
 
 def donors_of(queries: EpisodeTable, donors: EpisodeTable, seed: int) -> NDArray[np.int64]:
@@ -99,8 +100,12 @@ def donors_of(queries: EpisodeTable, donors: EpisodeTable, seed: int) -> NDArray
     return np.where(own, order[first[at] + counts[at] - 1], row)
 
 
-def _raw(source: Source, split: str) -> dict[str, Any]:
-    bank, world, learner = source.bank, source.world, source.learner
+def _cases(population: P, raw: dict[str, Any], standardiser: Standardiser) -> Cases[P]:
+    return Cases(population, **raw | {"targets": standardiser(raw["targets"]), "horizons": HORIZONS})
+
+
+def _raw(source: Source, bank: Bank, split: str) -> dict[str, Any]:
+    world, learner = source.world, source.learner
     whole = bank.split(split, unseal=True)
     queries = whole.select(np.isin(whole["kind"], list(ANCHORS)))
     anchors = np.array([ANCHORS[kind] for kind in queries["kind"]])

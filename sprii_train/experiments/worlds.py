@@ -2,13 +2,22 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sprii_envs.banks import D_CLEAN, POKE_FACTORIAL, POKE_ORIGINAL, SPRING, Bank, BankProtocol, build
+from sprii_envs.banks import (
+    D_CLEAN,
+    POKE_FACTORIAL,
+    POKE_ORIGINAL,
+    SPRING,
+    SPRING_SEALED,
+    Bank,
+    BankProtocol,
+    build,
+)
 from sprii_envs.relations import EpisodeTable
 from sprii_train.analysis.formation import sample_of
 from sprii_train.analysis.populations import Population, Sample, Training, population_of
@@ -21,6 +30,8 @@ MEASURED_SEED = 20_260_903
 
 ENCODED = 256
 """Histories encoded at once: bounds memory, changes nothing."""
+
+Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,7 @@ class World:
         kind: kind of episode that histories come from; None takes all.
         shortest: see `PairedWindows`; SpringWorld offers whole episodes.
         anchors: last observations of the histories that a measurement averages in an episode.
+        sealed: protocol of a second bank, of the systems kept for a last evaluation.
     """
 
     name: str
@@ -44,13 +56,21 @@ class World:
     anchors: tuple[int, ...]
     kind: str | None = None
     shortest: int | None = None
+    sealed: BankProtocol | None = None
 
     def open_bank(self, root: Path) -> Bank:
         """The bank under `root/banks`, built if it is not there, its checksums verified if it is."""
-        size = "-".join(str(n) for n in self.protocol.counts.values())
-        bank = build(self.protocol, root / "banks" / f"{self.protocol.name}-{size}-r{_rollouts(self)}", wait=True)
-        bank.verify(checksums=True)
-        return bank
+        return _open(self.protocol, root / "banks")
+
+    def open_sealed(self, folder: Path) -> Bank:
+        """The sealed bank in the folder of the main one, built if it is not there, its checksums verified if it is.
+
+        Raises:
+            ValueError: for a world that has none.
+        """
+        if self.sealed is None:
+            raise ValueError(f"the world {self.name!r} has no sealed bank")
+        return _open(self.sealed, folder)
 
     def episodes(self, bank: Bank, split: str, *, systems: int | None = None, unseal: bool = False) -> EpisodeTable:
         """Episodes of a split that histories come from; of all systems, or of a fixed random choice of them."""
@@ -94,22 +114,47 @@ POKE_ORIGINAL_WORLDS = {
     )
     for r in (2, 4, 8)
 }
-SPRING_WORLD = World("spring", SPRING, ("mass", "drag", "stiffness"), 96, (95,), kind="forced", shortest=16)
+SPRING_WORLD = World("spring", SPRING, POKE_WORLD.factors, 96, (95,), kind="forced", shortest=16, sealed=SPRING_SEALED)
 
 WORLDS: dict[str, World] = {
     world.name: world for world in (D_CLEAN_WORLD, POKE_WORLD, *POKE_ORIGINAL_WORLDS.values(), SPRING_WORLD)
 }
 
 
-@torch.no_grad()
 def encode_histories(learner: JEPA, reader: WindowReader, table: EpisodeTable, start: int) -> NDArray[np.float64]:
     """Contexts (n, d_p) of one history of every episode, in evaluation mode."""
+    return encode_windows(learner, reader, table["episode"], np.full(len(table), start))
+
+
+@torch.no_grad()
+def encode_windows(learner: JEPA, reader: WindowReader, episodes: Rows, starts: Rows) -> NDArray[np.float64]:
+    """Contexts (n, d_p) of the histories of episodes (n,) from observations `starts` (n,), in evaluation mode."""
     learner.eval()
     parts = []
-    for first in range(0, len(table), ENCODED):
-        episodes = table["episode"][first : first + ENCODED]
-        batch = learner.prepare(reader.histories(episodes, np.full(len(episodes), start)))
-        parts.append(learner.encode_history(batch.history))
+    for first in range(0, len(episodes), ENCODED):
+        part = slice(first, first + ENCODED)
+        parts.append(learner.encode_history(learner.prepare(reader.histories(episodes[part], starts[part])).history))
+    return torch.cat(parts).double().numpy()
+
+
+@torch.no_grad()
+def present_features(learner: JEPA, observations: NDArray[Any]) -> NDArray[np.float64]:
+    """Features (n, d_q) of present observations, in evaluation mode: z_s, or the embedding where there is none.
+
+    Args:
+        observations: states (n, S); or frames (n, 2, H, W), each after the one before it, or (n, 1, H, W) without a
+            difference.
+    """
+    learner.eval()
+    parts = []
+    for first in range(0, len(observations), 20 * ENCODED):
+        now = torch.from_numpy(np.ascontiguousarray(observations[first : first + 20 * ENCODED]))
+        if learner.config.image:
+            embedding = learner.embed(now.expand(-1, 2, -1, -1), now.new_empty(len(now), 0, 2, *now.shape[2:]))
+        else:
+            embedding = learner.embed(now.float()[:, None], now.float()[:, None][:, :0])
+        split = learner.config.context != "monolithic"
+        parts.append(learner.encode_current(embedding[:, 0]) if split else embedding[:, 0])
     return torch.cat(parts).double().numpy()
 
 
@@ -131,5 +176,9 @@ def training_windows(world: World, learner: JEPA, bank: Bank, systems: int) -> S
     return cast(Sample[Training], found)
 
 
-def _rollouts(world: World) -> str:
-    return str(world.protocol.rollouts) if isinstance(world.protocol.rollouts, int) else "kinds"
+def _open(protocol: BankProtocol, folder: Path) -> Bank:
+    size = "-".join(str(n) for n in protocol.counts.values())
+    rollouts = protocol.rollouts if isinstance(protocol.rollouts, int) else "kinds"
+    bank = build(protocol, folder / f"{protocol.name}-{size}-r{rollouts}", wait=True)
+    bank.verify(checksums=True)
+    return bank

@@ -22,7 +22,7 @@ from sprii_train.learners.jepa import JEPA
 from sprii_train.recipes import RECIPES
 from sprii_train.reports import figures
 from sprii_train.reports.claims import D_CLEAN_CLAIMS, Verdict, judge
-from sprii_train.reports.page import Page, Picture, Table, spread, versions, write_page
+from sprii_train.reports.page import Page, Picture, Table, print_verdicts, spread, versions, write_page
 from sprii_train.reports.paper import paper_table
 
 COLUMNS = {
@@ -172,11 +172,7 @@ def print_summary(summary: Summary) -> None:
         table.add_row(summary.labels[arm], *(spread(columns.get(c)) for c in shown))
         table.add_row("", *(spread(summary.paper.get(arm, {}).get(c)) for c in shown), style="dim", end_section=True)
     console.print(table)
-    for verdict in summary.verdicts:
-        colour = (
-            "red" if verdict.status == "did not hold" else "green" if verdict.status.startswith("held") else "yellow"
-        )
-        console.print(f"[{colour}]{verdict.status}[/]: {verdict.text}", f"[dim]  {verdict.evidence}[/]", sep="\n")
+    print_verdicts(summary.verdicts, console)
 
 
 def _atlas_panels(cells: Sequence[DCleanCell], bank: Bank, root: Path) -> list:

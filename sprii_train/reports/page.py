@@ -3,6 +3,7 @@
 import base64
 import csv
 import io
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -97,6 +98,32 @@ def write_page(page: Page, root: Path, suffix: str = "") -> None:
         "facts": dict(page.facts),
     }
     write_json(root / f"results{suffix}.json", told | dict(page.data))
+
+
+def print_page(page: Page) -> None:
+    """Tables and verdicts on the terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Shown
+
+    width = None if Console().is_terminal else int(os.environ.get("COLUMNS", 120))
+    console = Console(width=width, highlight=False)
+    for table in page.tables:
+        shown = Shown(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
+        for i, column in enumerate(table.columns):
+            shown.add_column(column, justify="right" if i else "left")
+        for number, row in enumerate(table.rows):
+            shown.add_row(*row, style="dim" if number in table.paper else None)
+        console.print(shown)
+    print_verdicts(page.verdicts, console)
+
+
+def print_verdicts(verdicts: Sequence[Verdict], console: Any) -> None:
+    """What held, in colour."""
+    for verdict in verdicts:
+        held, failed = verdict.status.startswith("held"), verdict.status == "did not hold"
+        colour = "red" if failed else "green" if held else "yellow"
+        console.print(f"[{colour}]{verdict.status}[/]: {verdict.text}", f"[dim]  {verdict.evidence}[/]", sep="\n")
 
 
 def paper_table_of(title: str, panel: Sequence[Sequence[str]], note: str = "") -> Table:

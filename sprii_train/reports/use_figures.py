@@ -54,7 +54,7 @@ def landscapes(
         labels: recipe or factor → name.
     """
     factors = list(next(iter(panels.values())))
-    figure = Figure(figsize=(4.1 * len(factors) + 0.4, 3.6 * len(panels) + 0.5), layout="constrained")
+    figure = Figure(figsize=(4.1 * len(factors) + 0.4, 3.8 * len(panels) + 0.5), layout="constrained")
     axes = figure.subplots(len(panels), len(factors), squeeze=False)
     for column, factor in enumerate(factors):
         grids = [by_factor[factor].valley.grid for by_factor in panels.values()]
@@ -70,7 +70,7 @@ def landscapes(
             axis.set_xlabel(f"target's {labels.get(factor, factor)}")
             axis.set_ylabel(f"donor's {labels.get(factor, factor)}")
             head = f"{labels.get(recipe, recipe)} · " if len(panels) > 1 else ""
-            told = f"depth {depth.estimate:.3g} [{depth.low:.3g}, {depth.high:.3g}], ρ = {valley.rho:.2f}"
+            told = f"depth {depth.estimate:.2g} [{depth.low:.2g}, {depth.high:.2g}]\nρ = {valley.rho:.2f}"
             axis.set_title(f"{head}{labels.get(factor, factor)}\n{told}", fontsize=9)
         figure.colorbar(image, ax=axes[:, column].tolist(), label="error", shrink=0.85)  # pyright: ignore[reportArgumentType]
     figure.suptitle("Error of fixed weights by the donor's and the target's level; squares mark matching levels")

@@ -1,4 +1,4 @@
-"""One tiny D-Clean bank for all training tests, and one thread, so that sums have one order."""
+"""Tiny banks for all training tests, and one thread, so that sums have one order."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tiny import PROTOCOL, naive_windows
+from tiny_worlds import POKE_SMALL, SPRING_SMALL
 
 from sprii_envs.banks import Bank, build
 from sprii_train.protocol import Windows
@@ -34,3 +35,13 @@ def windows(bank: Bank) -> Windows:
     """Sixteen windows: row i and row 8 + i are two episodes of system i, labels included."""
     system = np.arange(8)
     return naive_windows(bank, np.concatenate([system * 4, system * 4 + 1]), np.arange(16) % 5)
+
+
+@pytest.fixture(scope="session")
+def poke_bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
+    return build(POKE_SMALL, tmp_path_factory.mktemp("banks") / "poke")
+
+
+@pytest.fixture(scope="session")
+def spring_bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
+    return build(SPRING_SMALL, tmp_path_factory.mktemp("banks") / "spring")

@@ -268,3 +268,90 @@ def test_benchmark_envs_prints_ours_beside_the_peers(tmp_path):
     refused = sprii("benchmark", "envs", "--repeats", "0")
     assert refused.returncode == 2
     assert "--repeats" in refused.stderr
+
+
+# reproduce LABEL
+
+
+def in_process(monkeypatch, capsys, *arguments):
+    """Exit status, stdout and stderr of the command, run in this process."""
+    from sprii_train.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["sprii", *map(str, arguments)])
+    status = 0
+    try:
+        main()
+    except SystemExit as stop:
+        status = stop.code
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys):
+    from sprii_train.experiments import costs
+    from sprii_train.experiments.presets import PRESET_NAMES
+    from sprii_train.experiments.targets import TARGETS
+
+    monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE)
+    status, out, err = in_process(monkeypatch, capsys, "reproduce", "--list")
+    assert (status, err) == (0, "")
+    head, *lines = out.splitlines()
+    assert head.split()[-len(PRESET_NAMES) :] == list(PRESET_NAMES)
+    found = {line.split()[0]: line for line in lines if line.startswith(("tab:", "fig:"))}
+    assert set(found) == {*TARGETS, "tab:dclean-full"}
+    for line in found.values():
+        told = re.findall(r"(?:< 1|\d+) (?:min|h|days)|–", line)
+        assert len(told) == len(PRESET_NAMES), line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((), "say what to reproduce: sprii reproduce --list names it"),
+        (("tab:refinement",), "unknown table or figure 'tab:refinement'; legal: tab:fidelity-full"),
+        (("tab:refinement-full", "--arms", "g1,magic"), "unknown arm 'magic'; legal: structure, g1, g2, g3"),
+        (("tab:refinement-full", "--arms", ""), "unknown arm ''"),
+        (("tab:refinement-full", "--seeds", "1,1"), "names seed 1 twice"),
+        (("tab:refinement-full", "--steps", "0"), "--steps is 0; legal: an integer >= 1"),
+        (("tab:refinement-full", "--workers", "0"), "--workers is 0"),
+        (("tab:refinement-full", "--population", "validation"), "--population is of dclean"),
+        (("tab:v3-horizon", "--preset", "states"), "has no preset 'states'; legal: smoke, quick, paper"),
+        (("dclean", "--preset", "states"), "D-Clean is learned from states anyway"),
+    ],
+)
+def test_reproduce_refuses_in_one_line_and_writes_nothing(arguments, named, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = in_process(monkeypatch, capsys, "reproduce", *arguments)
+    assert status == 2
+    assert named in err
+    assert len(err.strip().splitlines()) == 1
+    assert not out
+    assert not list(tmp_path.iterdir())
+
+
+def test_reproduce_writes_down_the_command_that_repeats_it(monkeypatch, capsys, tmp_path):
+    """Only what was given; and where the report lies."""
+    import sprii_train.experiments.reproduce as reproducing
+    from sprii_train.reports.page import Page
+
+    calls = []
+
+    def reproduce(plan, command, **kwargs):
+        calls.append((plan, command))
+        return Page("T", "", [], [], [], command, {})
+
+    monkeypatch.setattr(reproducing, "reproduce", reproduce)
+    out = tmp_path / "runs"
+    given = ("tab:refinement-full", "--preset", "smoke", "--seeds", "2", "--arms", "g1, g2", "--steps", 5, "--out", out)
+    status, said, _ = in_process(monkeypatch, capsys, "reproduce", *given)
+    assert status == 0
+    assert str(out / "tab-refinement-full" / "report.html") in said
+    (plan, command), = calls  # fmt: skip
+    assert (plan.target.label, plan.preset, plan.root) == ("tab:refinement-full", "smoke", out)
+    assert (plan.seeds, plan.arms, plan.steps) == ((0, 1), ("g1", "g2"), 5)
+    assert command.startswith("sprii reproduce tab:refinement-full --preset smoke --seeds 2 --arms ")
+    assert f"--steps 5 --out {out}" in command
+    in_process(monkeypatch, capsys, "reproduce", "tab:v3-horizon")
+    plan, command = calls[1]
+    assert command == "sprii reproduce tab:v3-horizon --preset quick"
+    assert (plan.seeds, plan.arms, plan.steps, plan.root) == (None, None, None, Path("runs/quick"))

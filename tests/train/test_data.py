@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chisquare
 from tiny import HISTORY, HORIZONS, naive_windows
 
 from sprii_envs.banks import Bank, BankError
@@ -121,3 +122,132 @@ def test_arms_see_the_same_recipients(bank: Bank):
         assert (related[6:] == random[6:]).all()
         assert sorted(related[:6]) == sorted(random[:6])
         assert torch.equal(batches[0].observations[6:], batches[1].observations[6:])
+
+
+# Frames, anchors, histories
+
+
+def naive_frames(bank: Bank, episodes: np.ndarray, starts: np.ndarray, nows: np.ndarray, history: int) -> Windows:
+    """Windows of frames, drawn one at a time; `nows` are the last observed entries."""
+
+    def frame(episode: int, t: int) -> np.ndarray:
+        return bank.world.draw(bank["states"][episode, t][None].astype(np.float64), 16)[0]
+
+    seen, future = [], []
+    for e, start, now in zip(episodes.tolist(), starts.tolist(), nows.tolist(), strict=True):
+        seen.append([frame(e, max(start - 1, 0)), *(frame(e, start + i) for i in range(history))])
+        future.append([[frame(e, now + h - 1), frame(e, now + h)] for h in (1, 4, 16)])
+    actions = [bank["actions"][e, s : s + history - 1] for e, s in zip(episodes, starts, strict=True)]
+    planned = [bank["actions"][e, now : now + 16] for e, now in zip(episodes, nows, strict=True)]
+    return Windows(*(torch.from_numpy(np.array(x)) for x in (seen, actions, future, planned)))
+
+
+def assert_same(got: Windows, wanted: Windows) -> None:
+    for name, x, y in zip(Windows._fields, got, wanted, strict=True):
+        assert (x is None) == (y is None), name
+        assert x is None or (x.dtype == y.dtype and torch.equal(x, y)), name
+
+
+def test_frames_equal_those_drawn_one_at_a_time(poke_bank: Bank):
+    """Windows at an episode's start, within it and at its end, alone and mixed."""
+    reader = WindowReader(poke_bank, 24, (1, 4, 16), image=16)
+    episodes, starts = np.array([3, 3, 50, 100, 7]), np.array([0, 1, 24, 0, 11])
+    for rows in (np.arange(5), np.array([0, 3]), np.array([1, 2, 4])):
+        wanted = naive_frames(poke_bank, episodes[rows], starts[rows], starts[rows] + 23, 24)
+        assert wanted.observations.dtype == torch.uint8
+        assert_same(reader.read(episodes[rows], starts[rows]), wanted)
+    seen = reader.read(episodes, starts).observations
+    assert (seen[:, 0] == seen[:, 1]).flatten(1).all(1).tolist() == [True, False, False, True, False]
+
+
+def test_anchors_read_the_whole_history_and_the_future_of_the_anchor(spring_bank: Bank):
+    episodes, anchors = np.array([0, 1, 40, 13]), np.array([15, 79, 40, 41])
+    starts = np.zeros(4, np.int64)
+    reader = WindowReader(spring_bank, 96, (1, 4, 16), image=16)
+    wanted = naive_frames(spring_bank, episodes, starts, anchors, 96)
+    got = reader.read(episodes, starts, anchors)
+    assert_same(got, wanted._replace(anchors=torch.from_numpy(anchors)))
+    histories = reader.histories(episodes, starts)
+    assert torch.equal(histories.observations, got.observations)
+    assert torch.equal(histories.actions, got.actions)
+    assert histories.future_observations.shape == (4, 0, 2, 16, 16)
+    assert histories.future_actions.shape == (4, 0, 2)
+    assert histories.anchors is None
+
+    of_states = WindowReader(spring_bank, 96, (1, 4, 16), ("mass",)).read(episodes, starts, anchors)
+    states = spring_bank["states"]
+    for row, (e, a) in enumerate(zip(episodes, anchors, strict=True)):
+        assert (of_states.observations[row].numpy() == states[e, :96]).all()
+        assert (of_states.future_observations[row].numpy() == states[e, [a + 1, a + 4, a + 16]]).all()
+        assert (of_states.future_actions[row].numpy() == spring_bank["actions"][e, a : a + 16]).all()
+    assert of_states.labels is not None
+    with pytest.raises(BankError):
+        reader.read(episodes, starts, anchors + 1)  # no room for the last horizon at 80
+
+
+def forced(bank: Bank):
+    table = bank.split("train")
+    return table.select(table["kind"] == "forced")
+
+
+def test_whole_episodes_with_anchors(spring_bank: Bank):
+    """Both sides are whole episodes of the selection; anchors are uniform over 15…79, donors' too."""
+    reader, pairs = WindowReader(spring_bank, 96, (1, 4, 16)), 8
+    data = PairedWindows(reader, forced(spring_bank), pairs=pairs, seed=1, shortest=16)
+    states, anchors = spring_bank["states"], []
+    for step in range(60):
+        windows = data(step)
+        assert windows.anchors is not None
+        assert windows.observations.shape == (2 * pairs, 96, 8)
+        anchors.append(windows.anchors.numpy())
+        if step > 3:
+            continue
+        first = [np.flatnonzero((states[:, 0] == seen[0].numpy()).all(1)) for seen in windows.observations]
+        episodes = np.array([rows[np.isin(rows, forced(spring_bank)["episode"])] for rows in first])[:, 0]
+        table = spring_bank.table
+        assert set(table["kind"][episodes]) == {"forced"}
+        assert (table["system"][episodes[:pairs]] == table["system"][episodes[pairs:]]).all()
+        assert (episodes[:pairs] != episodes[pairs:]).all()
+        assert len(set(table["system"][episodes])) == pairs
+        assert_same(windows, reader.read(episodes, np.zeros(2 * pairs, np.int64), windows.anchors.numpy()))
+    drawn = np.concatenate(anchors)
+    counts = np.bincount((drawn - 15) // 13, minlength=5)
+    assert (drawn.min(), drawn.max()) == (15, 79)
+    assert chisquare(counts).pvalue > 1e-3
+    of_donors = np.concatenate([a[:pairs] for a in anchors])
+    assert chisquare(np.bincount((of_donors - 15) // 13, minlength=5)).pvalue > 1e-3
+
+
+def test_whole_episodes_must_be_as_long_as_the_history(spring_bank: Bank):
+    table = spring_bank.split("train")
+    moving = table.select(np.isin(table["kind"], ["moving", "forced"]))
+    with pytest.raises(ValueError, match=r"whole episodes of 96 observations are asked for, but some have \[112\]"):
+        PairedWindows(WindowReader(spring_bank, 96), moving, pairs=4, shortest=16)
+
+
+def test_what_is_read_is_part_of_the_identity(spring_bank: Bank):
+    """Old runs of states keep theirs: nothing is added for them."""
+
+    def identity(image: int, shortest: int | None, history: int = 96) -> dict:
+        reader = WindowReader(spring_bank, history, (1, 4), image=image)
+        return PairedWindows(reader, forced(spring_bank), pairs=2, shortest=shortest).identity()
+
+    assert not {"image", "shortest"} & identity(0, None, history=24).keys()
+    with_frames, anchored = identity(16, 16), identity(0, 16)
+    assert (with_frames["image"], with_frames["shortest"]) == (16, 16)
+    assert "image" not in anchored
+    assert identity(0, 20) != anchored
+    assert identity(32, 16) != with_frames
+
+
+def test_a_table_in_place_of_a_split(poke_bank: Bank):
+    chosen = poke_bank.split("train")
+    chosen = chosen.select(chosen["rollout"] < 2)
+    data = PairedWindows(WindowReader(poke_bank, 24, (1, 4, 16)), chosen, pairs=6, seed=0)
+    named = PairedWindows(WindowReader(poke_bank, 24, (1, 4, 16)), "train", pairs=6, seed=0)
+    assert len(data.table) == 64
+    assert len(named.table) == 128
+    assert data.identity() != named.identity()
+    first = poke_bank["states"][chosen["episode"]]
+    for seen in data(0).observations.numpy():
+        assert (first == seen[0]).all(-1).sum() == 1

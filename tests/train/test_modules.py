@@ -118,3 +118,30 @@ def test_block_uses_dropout_in_training_only():
     assert not torch.equal(block(x), block(x))
     block.eval()
     assert torch.equal(block(x), block(x))
+
+
+def test_chosen_tokens_are_rows_of_the_full_computation():
+    """Another token in each row, the first and the last among them; gradients too, in float64."""
+    torch.manual_seed(0)
+    block = CausalBlock(8, 2, dropout=0.0).double()
+    x, at = torch.randn(5, 6, 8, dtype=torch.float64), torch.tensor([0, 5, 2, 3, 2])
+    whole, alone = x.clone().requires_grad_(), x.clone().requires_grad_()
+    expected, got = block(whole)[torch.arange(5), at], block(alone, at)
+    assert got.shape == (5, 1, 8)
+    torch.testing.assert_close(got[:, 0], expected, rtol=1e-12, atol=1e-12)
+    weight = torch.randn(5, 8, dtype=torch.float64)
+    (expected * weight).sum().backward()
+    (got[:, 0] * weight).sum().backward()
+    torch.testing.assert_close(alone.grad, whole.grad, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(block(x, torch.full((5,), 5)), block(x, "last"), rtol=1e-12, atol=1e-12)
+
+
+def test_a_chosen_token_sees_nothing_after_it():
+    block = CausalBlock(8, 2, dropout=0.0)
+    x, at = torch.randn(3, 6, 8), torch.tensor([1, 4, 5])
+    changed = x.clone()
+    for row, token in enumerate(at):
+        changed[row, token + 1 :] = 50.0 * torch.randn(5 - token, 8)
+    assert torch.equal(block(x, at), block(changed, at))
+    changed[torch.arange(3), at - 1, 0] += 1.0
+    assert ((block(x, at) - block(changed, at)).abs().amax((1, 2)) > 1e-4).all()

@@ -1,4 +1,4 @@
-"""Align, Cross and SIGReg against golden values, NumPy and the textbook formulas."""
+"""Align, Cross, the relational InfoNCE and SIGReg against golden values, NumPy and the textbook formulas."""
 
 import math
 
@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import sprii_train.objectives as objectives
-from sprii_train.objectives import align, cross, sigreg, sigreg_directions
+from sprii_train.objectives import align, cross, relational_info_nce, sigreg, sigreg_directions
 
 
 def pair(n: int = 12, d: int = 5, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
@@ -292,3 +292,65 @@ def test_sigreg_refuses(monkeypatch: pytest.MonkeyPatch):
         sigreg(torch.zeros(4, 5), torch.zeros(5, 3))
     monkeypatch.setattr(dist, "get_world_size", lambda: 1)
     assert sigreg(torch.zeros(4, 5), torch.eye(5)).isfinite()
+
+
+# Relational InfoNCE
+
+
+def info_nce_by_hand(a: np.ndarray, b: np.ndarray, temperature: float) -> float:
+    """Anchor by anchor: −log of the positive's share among all the others."""
+    codes, n, total = np.concatenate([a, b]), len(a), 0.0
+    for i in range(2 * n):
+        terms = {}
+        for j in range(2 * n):
+            if j != i:
+                cosine = codes[i] @ codes[j] / (np.linalg.norm(codes[i]) * np.linalg.norm(codes[j]))
+                terms[j] = math.exp(cosine / temperature)
+        assert len(terms) == 2 * n - 1
+        total -= math.log(terms[(i + n) % (2 * n)] / sum(terms.values()))
+    return total / (2 * n)
+
+
+@pytest.mark.parametrize(("n", "d", "temperature"), [(2, 3, 0.1), (7, 4, 0.07), (12, 5, 1.0)])
+def test_info_nce_equals_the_double_loop(n: int, d: int, temperature: float):
+    a, b = pair(n, d)
+    got = relational_info_nce(a, b, temperature=temperature)
+    assert got.dtype == torch.float64
+    assert float(got) == pytest.approx(info_nce_by_hand(a.numpy(), b.numpy(), temperature), rel=1e-10)
+    assert float(relational_info_nce(b, 3.0 * a, temperature=temperature)) == pytest.approx(float(got), rel=1e-10)
+
+
+@pytest.mark.parametrize("temperature", [0.07, 0.2])
+def test_info_nce_of_48_pairs_has_94_negatives(temperature: float):
+    """log(2n − 1) for orthogonal codes at any temperature; log(1 + 94·e^{−1/τ}) for equal pairs, else orthogonal."""
+    apart = torch.eye(96, dtype=torch.float64)
+    assert float(relational_info_nce(apart[:48], apart[48:], temperature=temperature)) == pytest.approx(math.log(95))
+    equal = torch.eye(48, dtype=torch.float64)
+    wanted = math.log1p(94 * math.exp(-1.0 / temperature))
+    assert float(relational_info_nce(equal, equal, temperature=temperature)) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_info_nce_pulls_pairs_together_and_keeps_its_precision():
+    a, b = (x.requires_grad_() for x in pair(8, 5, torch.float32))
+    loss = relational_info_nce(a, b, temperature=0.2)
+    grad_a, grad_b = torch.autograd.grad(loss, (a, b))
+    assert (grad_a.abs().sum(1) > 0).all()
+    moved = relational_info_nce(a - 0.05 * grad_a, b - 0.05 * grad_b, temperature=0.2)
+    assert moved < loss
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(relational_info_nce(a, b, temperature=0.2), loss)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "temperature", "message"),
+    [
+        (((4, 3), (5, 3)), 0.1, r"needs two \(n >= 2, d\) matrices, got \(4, 3\) and \(5, 3\)"),
+        (((1, 3), (1, 3)), 0.1, "n >= 2"),
+        (((4,), (4,)), 0.1, r"got \(4,\)"),
+        (((4, 3), (4, 3)), 0.0, "temperature > 0, got 0.0"),
+        (((4, 3), (4, 3)), float("nan"), "temperature > 0, got nan"),
+    ],
+)
+def test_info_nce_refuses(shapes: tuple, temperature: float, message: str):
+    with pytest.raises(ValueError, match=message):
+        relational_info_nce(*(torch.ones(shape) for shape in shapes), temperature=temperature)

@@ -8,7 +8,7 @@ from tiny import JEPA_CONFIG, Plain, jepa_config
 from torch import nn
 
 from sprii_train.learners import JEPA
-from sprii_train.objectives import align
+from sprii_train.objectives import align, relational_info_nce
 from sprii_train.protocol import (
     Batch,
     Codes,
@@ -105,6 +105,15 @@ def test_sum_of_weighted_terms(windows: Windows):
     assert set(none) == {"self"}
 
 
+def test_info_nce_in_the_place_of_align(windows: Windows):
+    learner = Plain()
+    loss, parts = training_loss_of(learner, windows, Objective(lambda_nce=0.4, temperature=0.2))
+    z = learner.encode_history(windows.observations)
+    torch.testing.assert_close(parts["info_nce"], relational_info_nce(z[:N], z[N:], temperature=0.2).detach())
+    torch.testing.assert_close(loss.detach(), parts["self"] + 0.4 * parts["info_nce"])
+    assert set(parts) == {"self", "info_nce"}
+
+
 def test_who_predicts_with_whose_context(windows: Windows):
     """Row i is the donor of row n + i; in both directions each is once the other's."""
     learner = Plain()
@@ -164,6 +173,8 @@ def test_odd_batches_are_refused(windows: Windows):
         ("lambda_p", -1.0, ">= 0"),
         ("lambda_x", float("nan"), "finite"),
         ("target_std", float("inf"), "finite"),
+        ("lambda_nce", -0.5, ">= 0"),
+        ("temperature", 0.0, "> 0"),
     ],
 )
 def test_objective_refuses(field: str, value: object, legal: str):

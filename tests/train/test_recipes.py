@@ -1,10 +1,14 @@
-"""The arms of the D-Clean table: context, relation, kernel and weights, written out once more."""
+"""The arms of every table: context, relation, kernel and weights, written out once more; and whom they pair."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from sprii_envs.relations import SAME_ROLLOUT, SAME_SYSTEM, Derangement, Uniform
+from sprii_envs.banks import Bank
+from sprii_envs.relations import SAME_ROLLOUT, SAME_SYSTEM, Derangement, PairSampler, Uniform
 from sprii_train.protocol import Objective
-from sprii_train.recipes import RECIPES, recipe
+from sprii_train.recipes import EVERY_RECIPE, LINKED, POKE_RECIPES, RECIPES, SPRING_RECIPES, recipe
 
 EXPECTED = {
     "native": ("monolithic", SAME_SYSTEM, Uniform(), 0.0, 0.0),
@@ -42,3 +46,125 @@ def test_what_the_paper_leaves_open():
 def test_unknown_arm():
     with pytest.raises(ValueError, match=r"unknown arm 'algin'; legal: native, structure, .*supervised"):
         recipe("algin")
+
+
+def test_the_arms_of_pokeworld_and_springworld():
+    align, linked = Objective(lambda_p=1.0), ("inferred", "random-history")
+    assert list(POKE_RECIPES) == [
+        "alpha-0", "alpha-0.5", "alpha-1", "g1", "g2", "g3", "mismatch-random", "mismatch-drag", "mismatch-mass",
+        "inferred", "random-history",
+        "nce-0.07-0.1", "nce-0.07-1", "nce-0.1-0.1", "nce-0.1-1", "nce-0.2-0.1", "nce-0.2-1",
+    ]  # fmt: skip
+    for name, arm in POKE_RECIPES.items():
+        if not name.startswith("nce-"):
+            assert arm.objective == align, name
+    for temperature in (0.07, 0.1, 0.2):
+        for weight in (0.1, 1.0):
+            arm = POKE_RECIPES[f"nce-{temperature:g}-{weight:g}"]
+            assert arm.objective == Objective(lambda_nce=weight, temperature=temperature)
+            assert (arm.relation, arm.kernel) == (SAME_SYSTEM, Uniform())
+    assert [name for name, arm in EVERY_RECIPE.items() if arm.kernel == LINKED] == list(linked)
+    assert {name: (a.objective.lambda_p, a.objective.lambda_x) for name, a in SPRING_RECIPES.items()} == {
+        "weights-0.25-0.1": (0.25, 0.1), "weights-4-0.1": (4.0, 0.1),
+        "weights-1-0.025": (1.0, 0.025), "weights-1-0.4": (1.0, 0.4),
+    }  # fmt: skip
+    assert len(EVERY_RECIPE) == len(RECIPES) + len(POKE_RECIPES) + len(SPRING_RECIPES)
+    assert all(arm.name == name and arm.context == "split" for name, arm in (POKE_RECIPES | SPRING_RECIPES).items())
+    assert len({arm.label for arm in EVERY_RECIPE.values()}) == len(EVERY_RECIPE)
+
+
+# Whom they pair, on a full factorial design of 2 masses × 8 drags × 2 stiffnesses with 4 episodes a system
+
+PAIRS, STEPS = 16, 25
+
+
+def drawn(bank: Bank, name: str) -> dict[str, np.ndarray]:
+    """Of 400 pairs: level of every factor, system, episode and step, `recipient` and `donor` in front."""
+    table = bank.split("train")
+    relation, kernel = EVERY_RECIPE[name].pairing(table)
+    sampler = PairSampler(table, relation, kernel, seed=5, distinct="system")
+    batches = [sampler.batch(step, PAIRS) for step in range(STEPS)]
+    found = {"correct": np.array([b.correct for b in batches])}
+    for side in ("recipient", "donor"):
+        rows = np.array([getattr(b, side) for b in batches])
+        found |= {
+            f"{side} {c}": table[c][rows] for c in ("system", "episode", "mass", "drag", "stiffness", "drag_level")
+        }
+    assert all(len(set(row)) == PAIRS for row in found["recipient system"])  # distinct systems in a batch
+    return found
+
+
+def same(found: dict[str, np.ndarray], column: str) -> np.ndarray:
+    """(steps, pairs): whether the two sides agree."""
+    return found[f"recipient {column}"] == found[f"donor {column}"]
+
+
+@pytest.mark.parametrize("name", ["align", "cross", "align-cross", "g3", "alpha-1", "nce-0.1-1", "weights-4-0.1"])
+def test_correct_pairs_are_of_one_system_and_two_episodes(poke_bank: Bank, name: str):
+    found = drawn(poke_bank, name)
+    assert same(found, "system").all()
+    assert not same(found, "episode").any()
+    assert found["correct"].all()
+
+
+def test_alpha_is_the_exact_share_of_correct_pairs(poke_bank: Bank):
+    """Half of every batch at α = 0.5, none at 0; wrong donors are the batch's own, dealt to other systems."""
+    none, half = drawn(poke_bank, "alpha-0"), drawn(poke_bank, "alpha-0.5")
+    assert not same(none, "system").any()
+    assert (np.sort(none["recipient system"]) == np.sort(none["donor system"])).all()
+    assert (same(half, "system").sum(1) == PAIRS // 2).all()
+    assert (same(half, "system") == half["correct"]).all()
+    for found in (half, drawn(poke_bank, "alpha-1"), drawn(poke_bank, "align-random")):
+        assert (found["recipient episode"] == none["recipient episode"]).all()  # one stream of recipients
+    assert (np.sort(half["recipient system"]) == np.sort(half["donor system"])).all()
+
+
+def test_g1_shares_mass_and_draws_from_three_frozen_candidates(poke_bank: Bank):
+    """Drags 1, 3 and 7 levels on, modulo 8, and the other of two stiffnesses."""
+    found = drawn(poke_bank, "g1")
+    assert same(found, "mass").all()
+    assert not same(found, "drag").any()
+    assert not same(found, "stiffness").any()
+    steps = (found["donor drag_level"] - found["recipient drag_level"]) % 8
+    counts = np.bincount(steps.ravel(), minlength=8)
+    assert set(np.flatnonzero(counts)) == {1, 3, 7}
+    assert (np.abs(counts[[1, 3, 7]] - 400 / 3) < 5 * np.sqrt(400 * 2 / 9)).all()
+
+
+def test_g2_shares_mass_and_drag(poke_bank: Bank):
+    found = drawn(poke_bank, "g2")
+    assert same(found, "mass").all()
+    assert same(found, "drag").all()
+    assert not same(found, "stiffness").any()
+    assert len(np.unique(found["donor episode"] % 4)) == 4  # every episode of the one candidate
+
+
+@pytest.mark.parametrize(("name", "wrong", "kept"), [
+    ("mismatch-drag", "drag", ("mass", "stiffness")), ("mismatch-mass", "mass", ("drag", "stiffness")),
+])  # fmt: skip
+def test_structured_mismatch_is_wrong_in_one_factor_of_half_of_the_pairs(poke_bank: Bank, name: str, wrong: str, kept):
+    found = drawn(poke_bank, name)
+    assert all(same(found, factor).all() for factor in kept)
+    assert (same(found, wrong).sum(1) == PAIRS // 2).all()
+    assert (same(found, wrong) == same(found, "system")).all()
+    assert not same(found, "episode").any()
+    other = found[f"donor {wrong}"][~same(found, wrong)]
+    assert len(np.unique(other)) == (8 if wrong == "drag" else 2)
+
+
+def test_random_mismatch_is_another_system_in_half_of_the_pairs(poke_bank: Bank):
+    found = drawn(poke_bank, "mismatch-random")
+    assert (same(found, "system").sum(1) == PAIRS // 2).all()
+    wrong = ~same(found, "system")
+    for factor, share in (("mass", 15 / 31), ("drag", 3 / 31), ("stiffness", 15 / 31)):
+        rate = same(found, factor)[wrong].mean()
+        assert abs(rate - share) < 5 * np.sqrt(share * (1 - share) / wrong.sum())
+
+
+def test_names_that_a_table_does_not_support(poke_bank: Bank, bank: Bank):
+    with pytest.raises(ValueError, match="mass"):
+        POKE_RECIPES["g1"].pairing(bank.split("train"))
+    with pytest.raises(ValueError, match="unknown kernel 'linked'"):
+        POKE_RECIPES["inferred"].pairing(poke_bank.split("train"))
+    with pytest.raises(ValueError, match="unknown relation 'G4'"):
+        replace(POKE_RECIPES["g1"], relation="G4").pairing(poke_bank.split("train"))

@@ -10,11 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 from sklearn.neural_network import MLPRegressor
-from sklearn.preprocessing import StandardScaler
 
 from sprii_train.analysis.formation.arrangement import system_weights
 from sprii_train.analysis.formation.factors import Factor, by_name
@@ -33,14 +31,16 @@ MLP_PENALTIES = (1.0, 10.0, 100.0)
 
 @dataclass(frozen=True)
 class Probe:
-    """A fitted reader of one factor."""
+    """A fitted reader of one factor: offset + scale · model's prediction."""
 
     factor: Factor
     model: Any
+    offset: float = 0.0
+    scale: float = 1.0
 
     def predict(self, codes: Array) -> Array:
         """Codes (m, d) → estimates (m,) in the factor's coordinate."""
-        return np.asarray(self.model.predict(codes), dtype=np.float64)
+        return self.offset + self.scale * np.asarray(self.model.predict(codes), dtype=np.float64)
 
 
 class Scored(NamedTuple):
@@ -100,19 +100,21 @@ def fit_mlp(
         PopulationError, ValueError: as `fit_ridge`.
     """
 
-    def build() -> TransformedTargetRegressor:
-        network = MLPRegressor(
-            hidden_layer_sizes=tuple(hidden),
-            activation="tanh",
-            solver="lbfgs",
-            max_iter=iterations,
-            max_fun=10 * iterations,
-            random_state=seed,
-        )
-        return TransformedTargetRegressor(scaled(network), transformer=StandardScaler())
-
-    grid = {"regressor__model__alpha": penalties}
-    return Probe(factor, grouped_fit(build, grid, train, factor.of(train.factors), "an MLP probe", folds=3))
+    target, weights = factor.of(train.factors), system_weights(train.systems)
+    offset = np.average(target, weights=weights)
+    scale = np.sqrt(np.average((target - offset) ** 2, weights=weights)) or 1.0
+    network = MLPRegressor(
+        hidden_layer_sizes=tuple(hidden),
+        activation="tanh",
+        solver="lbfgs",
+        max_iter=iterations,
+        max_fun=10 * iterations,
+        random_state=seed,
+    )
+    model = grouped_fit(
+        lambda: scaled(network), {"model__alpha": penalties}, train, (target - offset) / scale, "an MLP probe", folds=3
+    )
+    return Probe(factor, model, float(offset), float(scale))
 
 
 def score(probe: Probe, sample: Sample[Population]) -> Scored:

@@ -1,4 +1,4 @@
-"""True and decoded persistent properties in one unit: logs, standardised by the training cases."""
+"""True and decoded persistent properties in one unit: logs, or as they are, standardised by the training cases."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LogFactors:
-    """The F factors, with the mean and SD (F,) of their logs over training cases."""
+    """The F factors' coordinates (logs, or the factors themselves), with their mean and SD (F,) over training cases."""
 
     factors: tuple[Factor, ...]
     mean: Array
@@ -25,8 +25,8 @@ class LogFactors:
         return len(self.factors)
 
     def true(self, cases: Cases[Any]) -> Array:
-        """Standardised log factors (n, F); ValueError for one that the cases lack or that is not positive."""
-        return (_logs(cases, self.factors) - self.mean) / self.scale
+        """Standardised factors (n, F); ValueError for one that the cases lack or whose log does not exist."""
+        return (_values(cases, self.factors) - self.mean) / self.scale
 
     def decoded(self, probes: tuple[Probe, ...], cases: Cases[Any]) -> Array:
         """Standardised estimates (n, F) from the donors' codes, one probe a factor."""
@@ -34,24 +34,27 @@ class LogFactors:
         return (estimates - self.mean) / self.scale
 
 
-def fit_log_factors(cases: Cases[Training]) -> LogFactors:
+def fit_log_factors(cases: Cases[Training], *, log: bool = True) -> LogFactors:
     """The standardisation of all factors of the training cases; a constant one has scale 1.
+
+    Args:
+        log: take logs.
 
     Raises:
         PopulationError: for cases of another population.
-        ValueError: without factors, or for one that is not positive.
+        ValueError: without factors, or for one whose log does not exist.
     """
     check_fit(cases.population, "a standardisation of factors")
-    factors = tuple(Factor(name, log=True) for name in cases.factors)
+    factors = tuple(Factor(name, log=log) for name in cases.factors)
     if not factors:
         raise ValueError(f"the cases of {cases.population.name!r} carry no factors; Decode and Oracle read them")
-    logs = _logs(cases, factors)
-    scale = logs.std(0)
-    return LogFactors(factors, logs.mean(0), np.where(scale > 0, scale, 1.0))
+    values = _values(cases, factors)
+    scale = values.std(0)
+    return LogFactors(factors, values.mean(0), np.where(scale > 0, scale, 1.0))
 
 
 def fit_decoder(cases: Cases[Training], factors: LogFactors, penalties: tuple[float, ...]) -> tuple[Probe, ...]:
-    """Ridge probes (F,) of the log factors in the training cases' donor codes (`app:spring-bottleneck`).
+    """Ridge probes (F,) of the factors in the training cases' donor codes (`app:spring-bottleneck`).
 
     Raises:
         PopulationError: for cases of another population.
@@ -61,5 +64,5 @@ def fit_decoder(cases: Cases[Training], factors: LogFactors, penalties: tuple[fl
     return tuple(fit_ridge(sample, factor, penalties=penalties) for factor in factors.factors)
 
 
-def _logs(cases: Cases[Any], factors: tuple[Factor, ...]) -> Array:
+def _values(cases: Cases[Any], factors: tuple[Factor, ...]) -> Array:
     return np.stack([factor.of(cases.factors) for factor in factors], axis=1)

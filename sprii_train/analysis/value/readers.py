@@ -3,9 +3,9 @@
     context = [query (64), slot (64)]
     ŷ_h     = MLP([context, future actions up to h, their mask, horizon embedding (32)]), two hidden layers of 256
 
-The arms differ in the slot alone: zeros; the persistent code itself; ridge estimates of the log factors, or the true
-ones, through one linear map; the code of another system. All arms of a seed see the same cases in the same order and
-start from the same weights outside that map.
+The arms differ in the slot alone: zeros; the persistent code itself (through one linear map where it is not as wide as
+the slot); ridge estimates of the log factors, or the true ones, through one linear map; the code of another system. All
+arms of a seed see the same cases in the same order and start from the same weights outside that map.
 """
 
 from collections.abc import Sequence
@@ -40,12 +40,14 @@ class ReaderConfig:
 
     Attributes:
         query: width of the query feature in the context; a frozen feature of this width is kept, others are projected.
-        slot: width of the persistent slot; Persistent needs codes of this width.
+        slot: width of the persistent slot; a code of this width is kept, others are projected.
         horizon: width of the horizon embedding.
         width: of the two hidden layers.
         prefix: None reads the present feature; r reads the last r + 1 features with a GRU of width `query`
             (`app:spring-recipient-evidence`).
         decoder_penalties: ridge coefficients of Decode, selected from on training systems.
+        log_factors: Decode and Oracle read logs of the factors; False: the factors, as for the drag of
+            `tab:v3-bottleneck-endpoints`.
         donor_seed: of Shuffled's map of systems, one for fitting and every evaluation.
         fit: the budget.
     """
@@ -56,6 +58,7 @@ class ReaderConfig:
     width: int = 256
     prefix: int | None = None
     decoder_penalties: tuple[float, ...] = RIDGE_PENALTIES
+    log_factors: bool = True
     donor_seed: int = 0
     fit: FitConfig = field(default_factory=FitConfig)
 
@@ -81,13 +84,13 @@ class ReaderNetwork(nn.Module):
 
     Args:
         sizes: of the cases.
-        factors: number of log factors that the slot's map reads; 0 puts the slot's input there as it is.
+        mapped: inputs of the slot's linear map (`Slot.mapped`); 0 puts the slot's input there as it is.
         seeds: (R,) one reader each.
     """
 
     masks: Tensor
 
-    def __init__(self, config: ReaderConfig, sizes: Sizes, factors: int, seeds: Sequence[int]) -> None:
+    def __init__(self, config: ReaderConfig, sizes: Sizes, mapped: int, seeds: Sequence[int]) -> None:
         super().__init__()
         self.query: nn.Module
         if config.prefix is not None:
@@ -96,7 +99,7 @@ class ReaderNetwork(nn.Module):
             self.query = StackedLinear(seeds, "query", sizes.query, config.query)
         else:
             self.query = nn.Identity()
-        self.slot = StackedLinear(seeds, "slot", factors, config.slot) if factors else nn.Identity()
+        self.slot = StackedLinear(seeds, "slot", mapped, config.slot) if mapped else nn.Identity()
         steps = sizes.horizons[-1]
         self.horizon = normal(seeds, "horizon", (len(sizes.horizons), config.horizon))
         context, plan, of_horizon = config.query + config.slot, steps * sizes.actions, steps + config.horizon
@@ -157,7 +160,14 @@ def fit_readers(cases: Cases[Training], arm: Arm, config: ReaderConfig, seeds: S
         ValueError: for an unknown arm, repeated seeds, or cases that lack what the arm reads.
     """
     check_seeds(seeds)
-    slot = fit_slot(cases, arm, config.slot, donor_seed=config.donor_seed, penalties=config.decoder_penalties)
+    slot = fit_slot(
+        cases,
+        arm,
+        config.slot,
+        donor_seed=config.donor_seed,
+        penalties=config.decoder_penalties,
+        log_factors=config.log_factors,
+    )
     inputs = (*_inputs(cases, config, slot), tensor(cases.targets))
     # All that a case needs in one row: one gather a batch.
     shapes = [x.shape[1:] for x in inputs]
@@ -165,7 +175,7 @@ def fit_readers(cases: Cases[Training], arm: Arm, config: ReaderConfig, seeds: S
     table = torch.cat([x.flatten(1) for x in inputs], dim=1).to(config.fit.device)
 
     def fit(group: Sequence[int]) -> list[Reader]:
-        network = ReaderNetwork(config, _sizes(cases), len(slot.factors or ()), group).to(config.fit.device)
+        network = ReaderNetwork(config, _sizes(cases), slot.mapped, group).to(config.fit.device)
 
         def losses(rows: Tensor) -> Tensor:
             batch = table.index_select(0, rows.flatten()).unflatten(0, rows.shape).split(widths, dim=-1)

@@ -23,6 +23,7 @@ class Slot:
         arm: null (zeros), persistent (the donor's code), decode (ridge estimates of the log factors from that code),
             oracle (the true log factors) or shuffled (the code of another system's donor).
         width: of the slot.
+        code: width of the donor codes that it was fitted for; 0 where there were none.
         donor_seed: of the shuffled donors.
         factors: of decode and oracle, which the reader maps to the slot.
         decoder: of decode.
@@ -30,30 +31,47 @@ class Slot:
 
     arm: Arm
     width: int
+    code: int
     donor_seed: int
     factors: LogFactors | None = None
     decoder: tuple[Probe, ...] | None = None
 
+    @property
+    def mapped(self) -> int:
+        """Inputs that the reader takes to the slot by a linear map: factors, codes of another width; 0: none."""
+        if self.factors is not None:
+            return len(self.factors)
+        return self.code if self.arm in ("persistent", "shuffled") and self.code != self.width else 0
+
     def __call__(self, cases: Cases[Any]) -> NDArray[Any]:
-        """(n, width), or (n, F) for decode and oracle.
+        """(n, width), (n, F) for decode and oracle, or codes (n, code) of another width.
 
         Raises:
-            ValueError: for cases that lack what the arm reads, or whose codes are not as wide as the slot.
+            ValueError: for cases that lack what the arm reads, or whose codes are not as wide as those of the fit.
         """
         if self.arm == "null":
             return np.zeros((len(cases), self.width), np.float32)
         if self.factors is not None:
             return self.factors.true(cases) if self.decoder is None else self.factors.decoded(self.decoder, cases)
         context = codes(cases.mismatched(self.donor_seed) if self.arm == "shuffled" else cases)
-        if context.shape[1] != self.width:
-            raise ValueError(f"donor codes have {context.shape[1]} dimensions; the slot has {self.width}")
+        if context.shape[1] != self.code:
+            raise ValueError(f"donor codes have {context.shape[1]} dimensions; the reader was fitted for {self.code}")
         return context
 
 
-def fit_slot(cases: Cases[Training], arm: Arm, width: int, *, donor_seed: int, penalties: tuple[float, ...]) -> Slot:
+def fit_slot(
+    cases: Cases[Training],
+    arm: Arm,
+    width: int,
+    *,
+    donor_seed: int,
+    penalties: tuple[float, ...],
+    log_factors: bool = True,
+) -> Slot:
     """The slot of an arm; factor statistics and the decoder come from these training cases.
 
     Args:
+        log_factors: decode and oracle read the factors' logs; False: the factors themselves.
         penalties: of the decoder, selected by cross-validation over training systems.
 
     Raises:
@@ -63,6 +81,7 @@ def fit_slot(cases: Cases[Training], arm: Arm, width: int, *, donor_seed: int, p
     check_fit(cases.population, f"the reader {arm!r}")
     if arm not in ARMS:
         raise ValueError(f"unknown arm {arm!r}; legal: {', '.join(ARMS)}")
-    factors = fit_log_factors(cases) if arm in ("decode", "oracle") else None
+    factors = fit_log_factors(cases, log=log_factors) if arm in ("decode", "oracle") else None
     decoder = fit_decoder(cases, factors, penalties) if factors and arm == "decode" else None
-    return Slot(arm, width, donor_seed, factors, decoder)
+    code = 0 if cases.context is None else cases.context.shape[1]
+    return Slot(arm, width, code, donor_seed, factors, decoder)

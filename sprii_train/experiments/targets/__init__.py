@@ -1,12 +1,28 @@
 """What `sprii reproduce` knows, by the paper's label."""
 
-from sprii_train.experiments.targets.base import Group, Target
+from sprii_train.experiments.targets.base import INFERRED, Group, Pairings, Target
+from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
+from sprii_train.experiments.targets.pairings import PAIRING_TARGETS
 from sprii_train.experiments.targets.poke import POKE_TARGETS
+from sprii_train.experiments.targets.poke_inputs import POKE_INPUT_TARGETS
+from sprii_train.experiments.targets.poke_value import POKE_VALUE_TARGETS
 from sprii_train.experiments.targets.spring import SPRING_TARGETS
+from sprii_train.experiments.targets.spring_sealed import SPRING_SEALED_TARGETS
 
-TARGETS: dict[str, Target] = {target.label: target for target in (*POKE_TARGETS, *SPRING_TARGETS)}
+TARGETS: dict[str, Target] = {
+    target.label: target
+    for target in (
+        *POKE_TARGETS,
+        *POKE_INPUT_TARGETS,
+        *PAIRING_TARGETS,
+        *POKE_VALUE_TARGETS,
+        *SPRING_TARGETS,
+        *SPRING_SEALED_TARGETS,
+        *D_CLEAN_TARGETS,
+    )
+}
 
-__all__ = ["TARGETS", "Group", "Target", "target"]
+__all__ = ["INFERRED", "TARGETS", "Group", "Pairings", "Target", "target"]
 
 
 def target(label: str) -> Target:

@@ -15,6 +15,9 @@ from sprii_train.reports.page import Picture, Table, spread
 
 Row = Mapping[str, Any]
 
+INFERRED = "inferred"
+"""The recipe whose donors a teacher's codes define."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -38,14 +41,37 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Pairings:
+    """Pairing laws of one world, audited; nothing is trained but the teacher of an inferred relation.
+
+    Attributes:
+        world, recipes: as of a group.
+        splits: audited, each by itself.
+    """
+
+    world: str
+    recipes: tuple[str, ...]
+    splits: tuple[str, ...] = ("train",)
+
+    def arms(self, preset: str) -> tuple[str, ...]:
+        """All of them, whatever the preset."""
+        return self.recipes
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is a teacher."""
+        return INFERRED in self.recipes
+
+
+@dataclass(frozen=True)
 class Target:
     """One table or figure.
 
     Attributes:
         label: the paper's.
         title: what it shows.
-        groups: the sources it needs.
-        tables: rows, one a source with all its measures → our tables.
+        groups: the sources and pairings it needs.
+        tables: rows, one a source with all its measures and the audit of its pairs → our tables.
         claims: the paper's statements, judged source by source.
         pictures: rows → figures.
         note: what differs from the paper whatever the budget.
@@ -53,7 +79,7 @@ class Target:
 
     label: str
     title: str
-    groups: tuple[Group, ...]
+    groups: tuple[Group | Pairings, ...]
     tables: Callable[[Sequence[Row]], list[Table]]
     claims: tuple[Claim, ...]
     pictures: Callable[[Sequence[Row]], list[Picture]] = field(default=lambda rows: [])
@@ -67,6 +93,8 @@ class Target:
 
 def value_of(row: Row, path: str) -> Any:
     """A number of a row by its path, `validation.rho_mass`; None if any part is missing."""
+    if path in row:  # a name may hold a point, own_s0.25
+        return row[path]
     found: Any = row
     for part in path.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None

@@ -273,9 +273,13 @@ def _inferred(rows: Sequence[Row]) -> list[Table]:
             inferred, random, true = (
                 [float(value_of(row, f"validation.{path}")) for row in groups[arm]] for arm in needed
             )
-            found = recovery(true=true, random=random, inferred=inferred, seed=SEED)
             change = sum(inferred) / len(inferred) - sum(random) / len(random)
-            lines.append([heading, f"{change:+.4f}", interval(found.interval) if found.interval else found.reason])
+            if len(true) > 1:
+                found = recovery(true=true, random=random, inferred=inferred, seed=SEED)
+                told = interval(found.interval) if found.interval else found.reason
+            else:
+                told = "n.a.: one source"
+            lines.append([heading, f"{change:+.4f}", told])
         tables.append(
             Table(
                 "Inferred against RandomHistory, and recovery of the gap to True in percent",

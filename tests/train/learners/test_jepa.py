@@ -5,8 +5,9 @@ import torch
 from tiny import HISTORY, HORIZONS, JEPA_CONFIG, jepa_config
 
 from sprii_train.learners import JEPA, JEPAConfig
-from sprii_train.objectives import sigreg, sigreg_directions
-from sprii_train.protocol import Objective, Windows, encode, take, training_loss
+from sprii_train.learners.stems import causal_frames
+from sprii_train.objectives import align, relational_info_nce, sigreg, sigreg_directions
+from sprii_train.protocol import Objective, Windows, check_learner, encode, take, training_loss
 
 N, E = 16, JEPA_CONFIG.embedding
 Z_P = {"split": 4, "monolithic": 7, "supervised": 1}
@@ -147,6 +148,13 @@ def parameters_by_hand(c: JEPAConfig) -> int:
     z_p = {"split": c.persistent, "monolithic": c.persistent + c.current, "supervised": c.label_dim}[c.context]
     z_s = 0 if c.context == "monolithic" else c.current
     encoder = linear(c.observation_dim, e) + 2 * linear(e, e) + 2 * e
+    if c.image:
+        side, blocks = c.image, zip((2, *c.stem), c.stem, strict=False)
+        encoder = 2 * e
+        for i, (before, after) in enumerate(blocks):
+            kernel, shrink = (c.patch, c.patch) if c.patch and i == 0 else (3, 2)
+            encoder, side = encoder + linear(before * kernel * kernel, after), side // shrink
+        encoder += linear(c.stem[-1] * side * side, e)
     block = 2 * 2 * w + linear(w, 3 * w) + linear(w, w) + linear(w, 4 * w) + linear(4 * w, w)
     history = linear(c.action_dim, c.action_feature) + linear(e + c.action_feature, w) + c.history * w
     history += c.layers * block + 2 * w + linear(w, z_p)
@@ -165,6 +173,8 @@ def test_size():
     assert size(JEPAConfig()) == parameters_by_hand(JEPAConfig()) == 2_038_784
     for context in ("split", "monolithic", "supervised"):
         config = jepa_config(context=context, label_dim=2)
+        assert size(config) == parameters_by_hand(config)
+    for config in (JEPAConfig(image=64), jepa_config(image=32, patch=8, stem=(6,)), jepa_config(image=16, stem=(3, 5))):
         assert size(config) == parameters_by_hand(config)
 
 
@@ -190,8 +200,209 @@ def test_bfloat16_forward(windows: Windows):
         ({"horizons": (4, 1)}, "increasing"),
         ({"horizons": (0, 1)}, "positive"),
         ({"horizons": (1, 1)}, "increasing"),
+        ({"image": 24}, "image 24 must be a multiple of 16, by which the 4 blocks"),
+        ({"image": 36, "patch": 8, "stem": (4,)}, "image 36 must be a multiple of 8"),
+        ({"image": 40, "patch": 8, "stem": (4, 4)}, "image 40 must be a multiple of 16"),
+        ({"image": 32, "stem": ()}, "image 32"),
     ],
 )
 def test_config_refuses(changes: dict, message: str):
     with pytest.raises(ValueError, match=message):
         jepa_config(**changes)
+
+
+# Frames
+
+
+def frames(n: int = N) -> Windows:
+    """Windows of noise, the frame before the first in front."""
+    g = torch.Generator().manual_seed(1)
+    seen = torch.randint(0, 256, (n, 1 + HISTORY, 16, 16), dtype=torch.uint8, generator=g)
+    future = torch.randint(0, 256, (n, len(HORIZONS), 2, 16, 16), dtype=torch.uint8, generator=g)
+    actions, planned = torch.randn(n, HISTORY - 1, 2, generator=g), torch.randn(n, HORIZONS[-1], 2, generator=g)
+    return Windows(seen, actions, future, planned)
+
+
+PIXELS = {"image": 16, "stem": (3, 5)}
+
+
+@pytest.mark.parametrize("context", ["split", "monolithic"])
+def test_a_learner_of_frames(context: str):
+    """Frames are normalised, encoded and batch-normalised in one pass; everything else is as with states."""
+    learner, windows = JEPA(jepa_config(context=context, **PIXELS)), frames()
+    batch = learner.prepare(windows)
+    embeddings, actions = batch.history
+    assert embeddings.shape == (N, HISTORY, E)
+    assert batch.y.shape == (N, len(HORIZONS), E)
+    assert torch.equal(actions, windows.actions)
+    assert torch.equal(batch.current, embeddings[:, -1])
+    raw = causal_frames(windows.observations, windows.future_observations)  # the first snapshot changes nothing
+    flat = learner.encoder(raw.flatten(0, 1)).double()
+    expected = (flat - flat.mean(0)) / (flat.var(0, correction=0) + 1e-5).sqrt()
+    got = torch.cat([embeddings, batch.y], dim=1).flatten(0, 1).double()
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-3)
+    check_learner(learner, windows)
+    assert learner.observed.steps == 0
+    learner.after_step()
+    assert learner.observed.steps == 1
+
+
+# Anchors
+
+ANCHORS = torch.tensor([2, 3, 4, 5] * 4)
+KINDS = ["states", "frames"]
+
+
+def anchored(windows: Windows, kind: str, anchors: torch.Tensor = ANCHORS) -> tuple[JEPA, Windows]:
+    """A learner in evaluation and whole episodes, of which the recipient has seen entries 0…anchor."""
+    torch.manual_seed(4)
+    if kind == "frames":
+        learner = JEPA(jepa_config(**PIXELS))
+        learner.prepare(frames())
+        learner.after_step()
+        return learner.eval(), frames()._replace(anchors=anchors)
+    learner = JEPA(JEPA_CONFIG)
+    learner.prepare(windows)
+    return learner.eval(), windows._replace(anchors=anchors)
+
+
+def after(windows: Windows, kind: str) -> Windows:
+    """Other observations after the anchor, and other actions from it on."""
+    seen, actions = windows.observations.clone(), windows.actions.clone()
+    first = 1 if kind == "frames" else 0  # the frame before the first
+    for row, anchor in enumerate(ANCHORS):
+        seen[row, first + anchor + 1 :] = seen[row, first + anchor + 1 :].flip(0) // 2 + 7
+        actions[row, anchor:] += 5.0
+    return windows._replace(observations=seen, actions=actions)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recipient_sees_nothing_after_its_anchor(windows: Windows, kind: str):
+    learner, given = anchored(windows, kind)
+    a, b = learner.prepare(given), learner.prepare(after(given, kind))
+    of_a, of_b = encode(learner, a), encode(learner, b)
+    torch.testing.assert_close(of_a.z_p, of_b.z_p, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(of_a.z_s, of_b.z_s, rtol=1e-5, atol=1e-6)
+    assert torch.equal(a.current, a.history[0][torch.arange(N), ANCHORS])
+    predictions = [learner.predict(c.z_s, c.z_p, a.u) for c in (of_a, of_b)]
+    torch.testing.assert_close(*predictions, rtol=1e-5, atol=1e-5)
+    moved = (of_a.support - of_b.support).abs().amax(1) > 1e-4
+    assert moved.tolist() == (ANCHORS < HISTORY - 1).tolist()
+    assert torch.equal(of_a.offered, of_a.support)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recipient_sees_everything_up_to_its_anchor(windows: Windows, kind: str):
+    learner, given = anchored(windows, kind)
+    base = encode(learner, learner.prepare(given)).z_p
+    first = 1 if kind == "frames" else 0
+    for back in range(3):
+        seen = given.observations.clone()
+        seen[torch.arange(N), first + ANCHORS - back] //= 2
+        assert (
+            (encode(learner, learner.prepare(given._replace(observations=seen))).z_p - base).abs().amax(1) > 1e-5
+        ).all()
+        if back:
+            actions = given.actions.clone()
+            actions[torch.arange(N), ANCHORS - back] += 1.0
+            changed = encode(learner, learner.prepare(given._replace(actions=actions))).z_p
+            assert ((changed - base).abs().amax(1) > 1e-5).all()
+
+
+def test_an_own_context_is_the_plain_one_of_the_episode_so_far(windows: Windows):
+    """Token by token, a causal encoder of a longer episode gives the code of the shorter one."""
+    learner, given = anchored(windows, "states")
+    codes = encode(learner, learner.prepare(given))
+    e, actions = learner.prepare(given._replace(anchors=None)).history
+    h = learner.history
+    for row, anchor in enumerate(ANCHORS.tolist()):
+        x = torch.cat([e[row, : anchor + 1], h.action(torch.cat([torch.zeros(1, 2), actions[row, :anchor]]))], dim=-1)
+        x = (h.token(x) + h.position[: anchor + 1])[None]
+        for block in h.blocks:
+            x = block(x)
+        torch.testing.assert_close(codes.z_p[row], h.head(h.norm(x))[0, -1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_anchor_at_the_end_is_the_plain_path(windows: Windows, kind: str):
+    learner, given = anchored(windows, kind, torch.full((N,), HISTORY - 1))
+    a, b = learner.prepare(given), learner.prepare(given._replace(anchors=None))
+    of_a, of_b = encode(learner, a), encode(learner, b)
+    assert of_b.support is None
+    assert of_b.offered is of_b.z_p
+    torch.testing.assert_close(of_a.z_p, of_b.z_p, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(of_a.support, of_b.z_p, rtol=1e-5, atol=1e-6)
+    assert torch.equal(of_a.z_s, of_b.z_s)
+    objective = Objective(lambda_p=1.0, lambda_x=0.1)
+    (x, of_x), (y, of_y) = (training_loss(learner, w, objective) for w in (given, given._replace(anchors=None)))
+    torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+    assert of_x.keys() == of_y.keys()
+
+
+@pytest.mark.parametrize("directions", ["both", "one"])
+def test_relations_compare_and_exchange_whole_episodes(windows: Windows, directions: str):
+    """Align and the InfoNCE read the support codes of both halves; Cross predicts with the donor's."""
+    learner, given = anchored(windows, "states")
+    batch = learner.prepare(given)
+    codes, half = encode(learner, batch), N // 2
+    assert not torch.allclose(codes.support, codes.z_p, atol=1e-3)
+    objective = Objective(lambda_p=1.0, lambda_x=0.1, lambda_nce=0.3, cross_directions=directions)
+    _, parts = training_loss(learner, given, objective)
+    donors, recipients = codes.support[:half], codes.support[half:]
+    torch.testing.assert_close(parts["align"], align(donors, recipients).total.detach())
+    torch.testing.assert_close(parts["info_nce"], relational_info_nce(donors, recipients, temperature=0.1).detach())
+    pairs = [(half + i, i) for i in range(half)] + (
+        [(i, half + i) for i in range(half)] if directions == "both" else []
+    )
+    errors = []
+    for recipient, donor in pairs:
+        prediction = learner.predict(codes.z_s[[recipient]], codes.support[[donor]], batch.u[[recipient]])
+        errors.append((prediction - batch.y[[recipient]]).square().mean().item())
+    assert float(parts["cross"]) == pytest.approx(sum(errors) / len(errors), rel=1e-4)
+    own = [
+        (learner.predict(codes.z_s[[i]], codes.z_p[[i]], batch.u[[i]]) - batch.y[[i]]).square().mean().item()
+        for i in range(N)
+    ]
+    assert float(parts["self"]) == pytest.approx(sum(own) / N, rel=1e-4)
+
+
+def test_cross_with_itself_is_the_self_loss_where_the_whole_episode_was_seen(windows: Windows):
+    for anchors, equal in ((torch.full((N,), HISTORY - 1), True), (ANCHORS, False)):
+        learner, given = anchored(windows, "states", anchors)
+        same = Windows(*(None if f is None else torch.cat([f[: N // 2], f[: N // 2]]) for f in given))
+        _, parts = training_loss(learner, same, Objective(lambda_x=1.0))
+        assert (abs(float(parts["cross"] / parts["self"]) - 1.0) < 1e-5) == equal
+
+
+def test_gradients_of_self_prediction_stop_at_the_anchor(windows: Windows):
+    learner, given = anchored(windows, "states")
+    batch = learner.prepare(given)
+    embeddings = batch.history[0].detach().requires_grad_()
+    z_p = learner.encode_history((embeddings, *batch.history[1:]))
+    (grad,) = torch.autograd.grad(z_p.square().sum(), embeddings)
+    reached = grad.abs().sum(-1) > 0
+    assert torch.equal(reached, torch.arange(HISTORY) <= ANCHORS[:, None])
+
+
+@pytest.mark.parametrize(
+    ("kind", "context"),
+    [
+        ("states", "split"),
+        ("states", "monolithic"),
+        ("states", "supervised"),
+        ("frames", "split"),
+        ("frames", "monolithic"),
+    ],
+)
+def test_every_context_learns_from_anchored_windows(windows: Windows, kind: str, context: str):
+    learner = JEPA(jepa_config(context=context, **(PIXELS if kind == "frames" else {})))
+    given = (frames() if kind == "frames" else windows)._replace(anchors=ANCHORS)
+    check_learner(learner, given)
+    for native_on in ("all", "recipients"):
+        loss, _ = training_loss(learner, given, Objective(lambda_p=1.0, lambda_x=0.1, native_on=native_on))
+        loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in learner.parameters())
+    only, _ = training_loss(learner.eval(), given, Objective(native_on="recipients"))
+    changed = Windows(*(None if f is None else torch.cat([f[: N // 2].flip(0), f[N // 2 :]]) for f in given))
+    batch = learner.prepare(take(changed, slice(N // 2, None)))
+    torch.testing.assert_close(only, learner.native_loss(batch, encode(learner, batch))[0], rtol=1e-4, atol=1e-5)

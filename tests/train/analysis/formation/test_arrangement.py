@@ -118,5 +118,5 @@ def test_sample_of_windows():
     assert sample.systems.tolist() == [6, 5, 5, 5]
     assert sample.rollouts is not None
     assert sample.rollouts.tolist() == [12, 10, 10, 11]
-    with pytest.raises(ValueError, match="2 codes but 3 rows of 'systems'"):
+    with pytest.raises(ValueError, match="2 codes, but 'systems' has shape"):
         sample_of(TRAIN, np.zeros((2, 2)), table(), ())

@@ -278,15 +278,15 @@ def independent_pairs(content: Array, noise: float, n: int, seed: int) -> tuple[
 
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (0.4, 1.2), (0.7, 0.7)])
 def test_partial_geometry_of_planted_codes(weights: tuple[float, float]):
-    """ρ of 300 systems is that of 400,000 independent pairs: its SD is 0.02, so 0.03 is over three errors of five."""
+    """ρ of 300 systems is that of 100,000 independent pairs: its SD is 0.02, so 0.04 is over three errors of four."""
     content = np.array(weights)[:, None] * directions(2, 6)
-    expected = independent_pairs(content, 0.4, 400_000, seed=1)
+    expected = independent_pairs(content, 0.4, 100_000, seed=1)
     samples = [
         system_centroids(planted(HELD_OUT, content, systems=300, rollouts=1, noise=(0.4, 0.0, 0.0), seed=seed))
-        for seed in range(5)
+        for seed in range(4)
     ]
     got = np.mean([list(partial_geometry(sample, (A, B)).values()) for sample in samples], axis=0)
-    np.testing.assert_allclose(got, expected, atol=0.03)
+    np.testing.assert_allclose(got, expected, atol=0.04)
     assert (np.array(expected) > 0.1).tolist() == [w > 0.0 for w in weights]
 
 

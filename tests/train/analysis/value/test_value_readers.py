@@ -8,10 +8,12 @@ import torch
 import torch.nn.functional as F
 from value_toys import HORIZONS, READER, linear_gaussian, null_risk, oracle_risk
 
+from sprii_train.analysis.formation import Factor, fit_ridge
 from sprii_train.analysis.populations import (
     Confirmation,
     Development,
     PopulationError,
+    Sample,
     Sealed,
     Training,
 )
@@ -28,6 +30,7 @@ from sprii_train.analysis.value import (
     squared_errors,
     strata_by_system,
 )
+from sprii_train.analysis.value.slots import fit_slot
 
 TRAIN = linear_gaussian(Training("train"), 800)
 TEST = linear_gaussian(Sealed("sealed"), 200)
@@ -130,6 +133,34 @@ def test_three_factors_add_256_parameters_to_the_common_reader():
     expected = (common + 1) * 256 + 257 * 256 + 257 * 1 + len(HORIZONS) * 32
     assert parameters("null") == parameters("persistent") == parameters("shuffled") == expected
     assert parameters("decode") == parameters("oracle") == expected + 256
+
+
+def test_codes_of_another_width_reach_the_slot_through_a_linear_map(readers):
+    """Native's history context is twice as wide as the slot; the same information gives the same risk."""
+    wide, wider = (replace(cases, context=np.repeat(cases.context, 2, axis=1)) for cases in (TRAIN, TEST))
+    reader = fit_reader(wide, "persistent", READER, 0)
+    assert reader.network.slot.weight.shape == (1, 8, 4)
+    own, narrow = (reader_errors(r, c).mean(0) for r, c in ((reader, wider), (readers["persistent"], TEST)))
+    np.testing.assert_allclose(own, narrow, rtol=0.1)
+    null = reader_errors(readers["null"], TEST).mean(0)
+    assert (own < 0.7 * null).all()
+    with pytest.raises(ValueError, match="4 dimensions; the reader was fitted for 8"):
+        reader.predict(TEST)
+    assert fit_slot(wide, "null", 4, donor_seed=0, penalties=(1.0,)).mapped == 0
+    assert fit_slot(TRAIN, "persistent", 4, donor_seed=0, penalties=(1.0,)).mapped == 0
+
+
+def test_factors_may_be_read_as_they_are():
+    raw = fit_reader(TRAIN, "decode", replace(SHORT, log_factors=False), 0)
+    mass = TRAIN.factors["mass"]
+    np.testing.assert_allclose(
+        fit_slot(TRAIN, "oracle", 4, donor_seed=0, penalties=(1.0,), log_factors=False)(TEST)[:, 0],
+        (TEST.factors["mass"] - mass.mean()) / mass.std(),
+        atol=1e-12,
+    )
+    sample = Sample(TRAIN.population, TRAIN.context, TRAIN.systems, TRAIN.factors)
+    expected = fit_ridge(sample, Factor("mass")).predict(TEST.context)
+    np.testing.assert_allclose(raw.slot(TEST)[:, 0], (expected - mass.mean()) / mass.std(), rtol=1e-9)
 
 
 # What arms share
@@ -272,8 +303,9 @@ def test_what_a_reader_cannot_read_is_refused():
             fit_reader(bare, arm, SHORT, 0)
     with pytest.raises(ValueError, match="no context"):
         fit_reader(replace(TRAIN, context=None), "decode", SHORT, 0)
-    with pytest.raises(ValueError, match="4 dimensions; the slot has 64"):
-        fit_reader(TRAIN, "persistent", replace(SHORT, slot=64), 0)
+    wide = fit_reader(TRAIN, "persistent", SHORT, 0)
+    with pytest.raises(ValueError, match="3 dimensions; the reader was fitted for 4"):
+        wide.predict(replace(TEST, context=TEST.context[:, :3]))
     with pytest.raises(ValueError, match="positive"):
         fit_reader(replace(TRAIN, factors={"mass": -TRAIN.factors["mass"]}), "oracle", SHORT, 0)
     with pytest.raises(ValueError, match="unknown arm 'wrong'; legal: null"):

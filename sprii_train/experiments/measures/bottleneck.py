@@ -1,0 +1,54 @@
+"""Direct context against decoded drag on D-Clean, with the same donors (`tab:v3-bottleneck-endpoints`)."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from sprii_train.analysis.formation import group_means, score
+from sprii_train.analysis.populations import Sample
+from sprii_train.analysis.value.cases import Cases, codes
+from sprii_train.analysis.value.readers import Reader, fit_readers
+from sprii_train.analysis.value.risks import by_system, reader_errors
+from sprii_train.analysis.value.slots import Arm
+from sprii_train.experiments.measures.value import reader_config
+from sprii_train.experiments.sources import Source
+from sprii_train.experiments.window_cases import window_cases
+
+HORIZONS = (1, 2, 4, 8, 16, 32)
+WINDOWS = 32  # of a system
+READERS: tuple[Arm, ...] = ("null", "persistent", "decode", "oracle")
+WRONG_SEED = 20_265  # of Fixed Wrong's map of systems
+
+
+def bottleneck(source: Source) -> dict[str, Any]:
+    """Raw-state MSE of fresh readers by horizon, of wrong donors through the Persistent readers, and the drag decoder.
+
+    Decode and Oracle read the drag itself, as the decoder's printed errors do. The row has means, `decode_h32`; errors
+    of every reader by system, (R, N, K), and the decoder's squared errors, (N,), are kept beside the model.
+    """
+    cases = window_cases(source, HORIZONS, WINDOWS)
+    seeds = tuple(range(source.cell.readers.count))
+    config = replace(reader_config(source), log_factors=False)
+    fitted = {arm: fit_readers(cases.train, arm, config, seeds) for arm in READERS}
+    scale = cases.standardiser.scale
+    errors = {arm: _by_system(readers, cases.development, scale) for arm, readers in fitted.items()}
+    errors["wrong"] = _by_system(fitted["persistent"], cases.development.mismatched(WRONG_SEED), scale)
+    row: dict[str, Any] = {
+        f"{arm}_h{h}": float(grid[..., k].mean()) for arm, grid in errors.items() for k, h in enumerate(HORIZONS)
+    }
+    decoder = fitted["decode"][0].slot.decoder  # one for all readers of a source
+    assert decoder is not None
+    held_out = cases.development
+    scored = score(decoder[0], Sample(held_out.population, codes(held_out), held_out.systems, held_out.factors))
+    squared = group_means(scored.squared_errors[:, None], held_out.systems)[0][:, 0]
+    row |= {"decoder_r2": scored.r2, "decoder_mse": float(squared.mean())}
+    kept = errors | {"decoder": squared}
+    save_file({name: np.ascontiguousarray(a) for name, a in kept.items()}, source.folder / source.cell.arrays)
+    return row
+
+
+def _by_system(readers: tuple[Reader, ...], cases: Cases[Any], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.stack([by_system(reader_errors(reader, cases, scale=scale), cases.systems) for reader in readers])

@@ -1,0 +1,52 @@
+"""What PokeWorld's numerical states tell of the factors: a reference for what frames tell (`app:matched-control`)."""
+
+from typing import Any
+
+import numpy as np
+
+from sprii_envs.envs.poke_world import PokeWorld
+from sprii_train.analysis.formation import POKE_FACTORS, poke_evidence, probe_factors, sample_of
+from sprii_train.analysis.populations import Population, Sample, Training, population_of
+from sprii_train.experiments.measures.formation import SEED, SYSTEMS
+from sprii_train.experiments.sources import Source
+
+
+def evidence(source: Source) -> dict[str, Any]:
+    """R² of ridge and MLP probes of least-squares features of numerical histories, on validation systems.
+
+    `one_*` reads single histories of the learner's length, those of `formation`'s windows; `all_*` all episodes of a
+    system, whole. The source's learner is not read: its rows of one bank agree.
+    """
+    train, held_out = (_samples(source, split) for split in ("train", "validation"))
+    row: dict[str, Any] = {}
+    for name, fitted in train.items():
+        assert isinstance(fitted.population, Training)
+        found = probe_factors(fitted, held_out[name], POKE_FACTORS, seed=SEED)
+        row |= {f"{name}_{kind}_{factor}": scored.r2 for (kind, factor), scored in found.items()}
+    return row
+
+
+def _samples(source: Source, split: str) -> dict[str, Sample[Any]]:
+    """`one`: a row a history; `all`: a row a system."""
+    bank, world = source.bank, source.world
+    physics = bank.world
+    assert isinstance(physics, PokeWorld)
+    table = world.episodes(bank, split, systems=SYSTEMS if split == "train" else None)
+    population: Population = population_of(bank, split)
+    rows = np.repeat(np.arange(len(table)), len(world.anchors))
+    episodes = table["episode"][rows]
+    starts = np.tile([world.starts(anchor) for anchor in world.anchors], len(table))
+    states = bank.windows("states", episodes, starts, world.history)
+    actions = bank.windows("actions", episodes, starts, world.history - 1)
+    whole = int(table["length"].min())
+    pooled = poke_evidence(
+        bank.windows("states", table["episode"], 0, whole),
+        bank.windows("actions", table["episode"], 0, whole - 1),
+        table["system"],
+        world=physics,
+    )
+    systems, first = np.unique(table["system"], return_index=True)
+    return {
+        "one": sample_of(population, poke_evidence(states, actions, world=physics), table, world.factors, rows),
+        "all": Sample(population, pooled, systems, {name: table[name][first] for name in world.factors}),
+    }

@@ -1,0 +1,76 @@
+"""Residual routes on one PokeWorld source at two budgets (`tab:external-alpha`), and of the object alone."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from sprii_train.analysis.value.bases import RouteConfig, fit_bases
+from sprii_train.analysis.value.cases import Cases, Standardiser
+from sprii_train.analysis.value.fitting import FitConfig
+from sprii_train.analysis.value.risks import Predictor, by_system, reader_errors
+from sprii_train.analysis.value.routes import fit_routes
+from sprii_train.experiments.poke_cases import OBJECT, donor_probes, poke_cases
+from sprii_train.experiments.sources import Source
+from sprii_train.experiments.window_cases import WindowCases
+
+LONG = 5  # times the updates of the short budget
+WRONG_SEED = 20_265  # of the map of systems behind wrong donors
+
+Array = NDArray[np.float64]
+
+
+def routes(source: Source) -> dict[str, Any]:
+    """E(M1) − E(M2) at h16 on validation systems after `route_updates` and five times as many, base included.
+
+    The row has `gain_short` and `gain_long`, the error of every route, wrong − matched of M2 and R² of log drag in the
+    donors' codes; errors by system, (R, N) at h16, are kept beside the model.
+    """
+    cases = poke_cases(source)
+    row: dict[str, Any] = {"donor_drag": donor_probes(cases)["drag"].r2}
+    kept: dict[str, Array] = {}
+    for name, times in (("short", 1), ("long", LONG)):
+        updates = times * source.cell.readers.route_updates
+        errors = route_errors(cases, updates, source.cell.readers.count)
+        kept |= {f"{route}|{name}": grid for route, grid in errors.items()}
+        means = {route: float(grid.mean()) for route, grid in errors.items()}
+        row |= {f"updates_{name}": updates, f"gain_{name}": means["m1"] - means["m2"]}
+        row |= {f"{route}_{name}": mean for route, mean in means.items()}
+        row[f"wrong_minus_matched_{name}"] = means["m2-wrong"] - means["m2"]
+    save_file({name: np.ascontiguousarray(grid) for name, grid in kept.items()}, source.folder / source.cell.arrays)
+    return row
+
+
+def object_routes(source: Source) -> dict[str, Any]:
+    """Errors at h16 of the base, M1 and M2 that predict the object's four coordinates alone."""
+    cases = object_only(poke_cases(source))
+    errors = route_errors(cases, source.cell.readers.route_updates, source.cell.readers.count)
+    save_file({name: np.ascontiguousarray(grid) for name, grid in errors.items()}, source.folder / source.cell.arrays)
+    return {f"{route}_h16": float(grid.mean()) for route, grid in errors.items()}
+
+
+def object_only(cases: WindowCases) -> WindowCases:
+    """The same cases with the object's position and velocity as targets."""
+    kept = Standardiser(cases.standardiser.mean[OBJECT], cases.standardiser.scale[OBJECT])
+    train, development = (replace(c, targets=c.targets[..., OBJECT]) for c in (cases.train, cases.development))
+    return replace(cases, train=train, development=development, standardiser=kept)
+
+
+def route_errors(cases: WindowCases, updates: int, readers: int) -> dict[str, Array]:
+    """Errors (R, N) at the last horizon of the bases `r0`, `m1`, `m2`, and `m2-wrong` with another system's donors."""
+    config = RouteConfig(fit=FitConfig(updates=updates, batch=128))
+    held_out = cases.development
+    bases = fit_bases(cases.train, held_out, config, tuple(range(readers)))
+    m1, m2 = (fit_routes(cases.train, held_out, bases, kind) for kind in ("m1", "m2"))
+    fitted: dict[str, tuple[tuple[Predictor, ...], Cases[Any]]] = {
+        "r0": (bases, held_out),
+        "m1": (m1, held_out),
+        "m2": (m2, held_out),
+        "m2-wrong": (m2, held_out.mismatched(WRONG_SEED)),
+    }
+    return {
+        name: np.stack([by_system(reader_errors(each, c)[:, -1:], c.systems)[:, 0] for each in routes])
+        for name, (routes, c) in fitted.items()
+    }

@@ -1,0 +1,33 @@
+"""SpringWorld's sealed systems, read once by readers fitted on training queries (`tab:v3-spring-sealed`)."""
+
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from sprii_train.analysis.value.readers import fit_readers
+from sprii_train.analysis.value.risks import by_system, reader_errors, strata_by_system
+from sprii_train.experiments.measures.value import reader_config
+from sprii_train.experiments.sources import Source
+from sprii_train.experiments.spring_cases import sealed_cases, training_cases
+
+POPULATIONS = {"primary": ("continuous",), "secondary": ("combination",), "pooled": ("continuous", "combination")}
+"""Population → groups of systems: 256 continuous ones, 36 unseen combinations, and both."""
+
+
+def sealed(source: Source) -> dict[str, Any]:
+    """Persistent error of cold queries at h16, in every population; queries within a system, then readers, equal.
+
+    Readers are fitted before the sealed bank is opened. Errors by system, (R, N) at h16, are kept beside the model.
+    """
+    train, standardiser = training_cases(source)
+    seeds = tuple(range(source.cell.readers.count))
+    readers = fit_readers(train, "persistent", reader_config(source), seeds)
+    bank = source.world.open_sealed(source.bank.path.parent)
+    cold = sealed_cases(source, bank, standardiser)
+    errors = np.stack([by_system(reader_errors(reader, cold), cold.systems)[:, -1] for reader in readers])
+    strata = strata_by_system(cold)
+    assert strata is not None
+    save_file({"persistent": np.ascontiguousarray(errors)}, source.folder / source.cell.arrays)
+    row = {name: float(errors[:, np.isin(strata, groups)].mean()) for name, groups in POPULATIONS.items()}
+    return row | {"strata": strata.tolist(), "sealed_bank": bank.fingerprint}

@@ -1,0 +1,355 @@
+"""PokeWorld's tables of Value: readers by component, factor-targeted utility, routes by pair reliability."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sprii_train.analysis.bootstrap import source_system_bootstrap, system_bootstrap
+from sprii_train.analysis.statistics import Interval, difference
+from sprii_train.analysis.value.targeted import TargetedUtility, targeted_utility
+from sprii_train.experiments.poke_cases import COMPONENTS, FACTORS
+from sprii_train.experiments.targets.base import (
+    Group,
+    Row,
+    Target,
+    arms_of,
+    arrays_of,
+    spread_of,
+    spread_table,
+    stacked,
+)
+from sprii_train.reports.claims import Claim
+from sprii_train.reports.page import Picture, Table, interval, number, spread
+from sprii_train.reports.value_figures import contrast_intervals
+
+SEED = 0
+
+# --- component readers ---
+
+R8 = "alpha-1"
+READERS = {"null": "Null", "persistent": "Persistent", "shuffled": "Shuffled", "oracle": "Oracle"}
+CONTRASTS = {
+    "Null − Persistent": difference("null", "persistent"),
+    "Null − Oracle": difference("null", "oracle"),
+    "Shuffled − Persistent": difference("shuffled", "persistent"),
+}
+ADJUSTED = 1 - 0.05 / len(CONTRASTS)
+_TOLD = {name: name.replace("_", " ") for name in COMPONENTS}
+
+
+def _grids(rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    """Reader → errors (S, R, N, 4)."""
+    return {arm: stacked(rows, "poke-value", arm) for arm in READERS}
+
+
+def _component_gains(rows: Sequence[Row], arm: str) -> dict[str, Interval]:
+    grids = _grids(rows)
+    return {
+        _TOLD[name]: system_bootstrap(
+            {key: grids[key][..., i] for key in ("null", arm)}, {"": difference("null", arm)}, seed=SEED
+        )[""]
+        for i, name in enumerate(COMPONENTS)
+    }
+
+
+def _frozen_head(rows: Sequence[Row]) -> list[Table]:
+    whole = {arm: grid.mean(-1) for arm, grid in _grids(rows).items()}
+    found = system_bootstrap(whole, CONTRASTS, seed=SEED, level=ADJUSTED)
+    gains = {arm: _component_gains(rows, arm) for arm in ("persistent", "oracle")}
+    return [
+        Table(
+            "A. Aggregate h16 MSE on 400 validation systems, 16 cases each",
+            ["Arm", "MSE"],
+            [[label, spread(spread_of(rows, f"{arm}_h16"))] for arm, label in READERS.items()],
+        ),
+        Table(
+            "B. Aggregate contrasts",
+            ["Contrast", "Difference [adjusted 95 % interval]"],
+            [[name, interval(each)] for name, each in found.items()],
+            "Paired system bootstrap, 10,000 draws; Bonferroni over the three.",
+        ),
+        Table(
+            "C. Components: error of Null minus error of",
+            ["Component", "Persistent [95 % interval]", "Oracle [95 % interval]"],
+            [[name, *(interval(gains[arm][name]) for arm in gains)] for name in _TOLD.values()],
+            "Pointwise; positive favours the reader with a context.",
+        ),
+        spread_table(
+            rows,
+            "D. What log drag can be read from: ridge R², coefficient 1",
+            {"Donors' codes": "donor_drag", "Recipients' present features": "query_drag"},
+            first="Source",
+        ),
+    ]
+
+
+def _component_picture(rows: Sequence[Row]) -> list[Picture]:
+    return [
+        Picture(
+            "components",
+            "Where persistent context helps",
+            "Error of Null minus error of Persistent at h16 by component, with pointwise system intervals.",
+            contrast_intervals(_component_gains(rows, "persistent"), "Null − Persistent"),
+        )
+    ]
+
+
+def _gain_claim(text: str, name: str, rises: bool, shows: str) -> Claim:
+    return Claim(
+        text,
+        (R8,),
+        lambda a: a[R8][f"null_{name}_h16"] - a[R8][f"persistent_{name}_h16"],
+        (lambda v: v > 0) if rises else (lambda v: v < 0),
+        shows,
+    )
+
+
+FROZEN_CLAIMS = (
+    Claim(
+        "In the aggregate persistent context changes little: less than 1 % of Null's error",
+        (R8,),
+        lambda a: 100 * (a[R8]["null_h16"] - a[R8]["persistent_h16"]) / a[R8]["null_h16"],
+        lambda v: abs(v) < 1,
+        "reduction in percent (within ±1; paper 0.057)",
+    ),
+    _gain_claim("Object-position error falls", "object_position", True, "Null − Persistent (> 0)"),
+    _gain_claim("Object-velocity error falls", "object_velocity", True, "Null − Persistent (> 0)"),
+    _gain_claim("Finger-position error rises", "finger_position", False, "Null − Persistent (< 0)"),
+    Claim(
+        "Matched context beats a reader fitted with wrong contexts",
+        (R8,),
+        lambda a: a[R8]["shuffled_h16"] - a[R8]["persistent_h16"],
+        lambda v: v > 0,
+        "Shuffled − Persistent (> 0; paper 0.0014)",
+    ),
+    Claim(
+        "Drag can be read from donors' windows far better than from the recipients' presents",
+        (R8,),
+        lambda a: a[R8]["donor_drag"] - a[R8]["query_drag"],
+        lambda v: v > 0.3,
+        "difference in R² (> 0.3; paper about 0.62)",
+    ),
+)
+
+# --- factor-targeted utility ---
+
+PROBED = {f.name: f.label for f in FACTORS}
+
+
+def _slopes(g1: Sequence[Row], g2: Sequence[Row]) -> TargetedUtility:
+    first, second = ((stacked(g, "targeted", "null"), stacked(g, "targeted", "persistent")) for g in (g1, g2))
+    return targeted_utility(first, second, arrays_of(g1[0], "targeted")["dominance"], seed=SEED)
+
+
+def _targeted(rows: Sequence[Row]) -> list[Table]:
+    groups = arms_of(rows)
+    tables = [
+        spread_table(
+            rows,
+            "B. Ridge probes, coefficient 1, of the donor windows' codes, validation R²",
+            {label: f"donor_{name}" for name, label in PROBED.items()},
+            first="Relation",
+        ),
+        spread_table(
+            rows,
+            "Reader errors at h16",
+            {"Null": "null_h16", "Persistent": "persistent_h16"},
+            first="Relation",
+        ),
+    ]
+    if {"g1", "g2"} <= set(groups):
+        found = _slopes(groups["g1"], groups["g2"])
+        seeds = [str(row["seed"]) for row in groups["g1"]]
+        slopes = Table(
+            "A. Slope of ΔU on sensitivity dominance",
+            [*(f"Source {seed}" for seed in seeds), "Mean [95 % interval]"],
+            [[*(number(float(slope)) for slope in found.sources), interval(found.mean)]],
+            "ΔU is G₁'s gain of Persistent over Null minus G₂'s; dominance is how much more a system's cases depend on "
+            "mass than on drag. System bootstrap, 10,000 draws.",
+        )
+        tables.insert(0, slopes)
+    return tables
+
+
+TARGETED_CLAIMS = (
+    Claim(
+        "G₁'s context gains where mass matters more: the slope is positive in each source",
+        ("g1", "g2"),
+        lambda a: float(_slopes([a["g1"]], [a["g2"]]).sources[0]),
+        lambda v: v > 0,
+        "slope (> 0; paper 0.0028, its interval spans 0)",
+    ),
+    Claim(
+        "G₁ retains higher mass readout in the actual donor windows",
+        ("g1", "g2"),
+        lambda a: a["g1"]["donor_mass"] - a["g2"]["donor_mass"],
+        lambda v: v > 0,
+        "difference in R² (> 0; paper 0.136)",
+    ),
+    Claim(
+        "G₂ retains higher drag readout in the actual donor windows",
+        ("g1", "g2"),
+        lambda a: a["g2"]["donor_drag"] - a["g1"]["donor_drag"],
+        lambda v: v > 0,
+        "difference in R² (> 0; paper 0.664)",
+    ),
+)
+
+# --- routes by reliability ---
+
+ALPHAS = ("alpha-0", "alpha-0.5", "alpha-1")
+MILLI = 1e-3
+BUDGETS = ("short", "long")
+GAIN = {"": difference("m1", "m2")}
+
+
+def _gain_interval(group: Sequence[Row], name: str) -> Interval:
+    """Over sources and systems; over systems alone where there is one source."""
+    errors = {route: stacked(group, "routes", f"{route}|{name}") / MILLI for route in ("m1", "m2")}
+    if len(group) == 1:
+        return system_bootstrap(errors, GAIN, seed=SEED, draws=5_000)[""]
+    return source_system_bootstrap(errors, GAIN, seed=SEED)[""]
+
+
+def _alpha(rows: Sequence[Row]) -> list[Table]:
+    groups = arms_of(rows)
+    updates = {name: f"{rows[0][f'updates_{name}']:,}" for name in BUDGETS}
+    unit = next(iter(_gain_interval(group, "long") for group in groups.values())).unit
+    summary = []
+    for group in groups.values():
+        gains = {name: _gain_interval(group, name) for name in BUDGETS}
+        summary.append(
+            [
+                group[0]["label"],
+                spread(spread_of(group, "validation.ratio")),
+                spread(spread_of(group, "donor_drag")),
+                f"{gains['short'].estimate:+.3f}",
+                f"{gains['long'].estimate:+.3f}",
+                f"[{gains['long'].low:+.3f}, {gains['long'].high:+.3f}]",
+            ]
+        )
+    sources = [
+        [group[0]["label"], updates[name], *(f"{row[f'gain_{name}'] / MILLI:+.3f}" for row in group)]
+        for name in BUDGETS
+        for group in groups.values()
+    ]
+    most = max(len(group) for group in groups.values())
+    errors = {
+        f"{label}, {updates[name]}": f"{route}_{name}"
+        for name in BUDGETS
+        for route, label in (("r0", "R0"), ("m1", "M1"), ("m2", "M2"), ("m2-wrong", "M2, wrong donor"))
+    }
+    return [
+        Table(
+            "A. Organisation, accessibility and reader value at h16",
+            [
+                "Pairs", "B/W", "R² log γ", f"Gain, {updates['short']} updates", f"Gain, {updates['long']} updates",
+                "95 % interval",
+            ],
+            summary,
+            f"Gain is E(M1) − E(M2) in 10⁻³; intervals resample {unit}s, 5,000 draws.",
+        ),
+        Table(
+            "B. Gain by source, in 10⁻³",
+            ["Pairs", "Reader updates", *(f"Source {i}" for i in range(most))],
+            [[*line, *["n.a."] * (most + 2 - len(line))] for line in sources],
+        ),
+        spread_table(rows, "Errors at h16", errors, first="Pairs"),
+    ]  # fmt: skip
+
+
+ALPHA_CLAIMS = (
+    *(
+        Claim(
+            f"{what} rises from α = 0 to α = 1",
+            ("alpha-0", "alpha-1"),
+            lambda a, of=of: of(a["alpha-1"]) - of(a["alpha-0"]),
+            lambda v: v > 0,
+            f"difference (> 0; paper {paper})",
+        )
+        for what, of, paper in (
+            ("The between/within ratio", lambda row: row["validation"]["ratio"], "3.5"),
+            ("Accessibility of log drag in donors' windows", lambda row: row["donor_drag"], "0.70"),
+        )
+    ),
+    Claim(
+        "Stronger formation does not ensure reader value: at α = 1 and the larger budget M2 gains nothing over M1",
+        ("alpha-1",),
+        lambda a: a["alpha-1"]["gain_long"] / MILLI,
+        lambda v: v <= 0,
+        "gain in 10⁻³ (≤ 0; paper −6.3)",
+    ),
+    Claim(
+        "A larger reader budget lowers the error of both routes at every α",
+        ALPHAS,
+        lambda a: max(a[arm][f"{route}_long"] / a[arm][f"{route}_short"] for arm in ALPHAS for route in ("m1", "m2")),
+        lambda v: v < 1,
+        "largest ratio of errors (< 1)",
+    ),
+)
+
+# --- object-only routes ---
+
+
+def _object(rows: Sequence[Row]) -> list[Table]:
+    routes = {"M2": "m2_h16", "M1": "m1_h16", "Recipient-only": "r0_h16"}
+    contrasts = [
+        [
+            group[0]["label"],
+            interval(
+                system_bootstrap(
+                    {route: stacked(group, "object-routes", route) for route in ("m1", "m2")},
+                    {"": difference("m2", "m1")},
+                    seed=SEED,
+                )[""]
+            ),
+        ]
+        for group in arms_of(rows).values()
+    ]
+    return [
+        spread_table(rows, "Object-state MSE at h16 on 400 validation systems", routes, first="Source"),
+        Table(
+            "M2 − M1",
+            ["Source", "Difference [95 % interval]"],
+            contrasts,
+            "Paired system bootstrap, 10,000 draws, conditional on the fits.",
+        ),
+    ]
+
+
+POKE_VALUE_TARGETS = (
+    Target(
+        "tab:frozen-head",
+        "PokeWorld: aggregate and component-level benefit",
+        (Group("poke-r8", (R8,), ("poke-value",)),),
+        _frozen_head,
+        FROZEN_CLAIMS,
+        _component_picture,
+        "The readers' queries are the present frame and its difference; the paper's evaluation bank has four histories "
+        "a system, this one eight.",
+    ),
+    Target(
+        "tab:poke-targeted-utility",
+        "PokeWorld: factor-targeted utility",
+        (Group("poke", ("g1", "g2"), ("targeted",)),),
+        _targeted,
+        TARGETED_CLAIMS,
+    ),
+    Target(
+        "tab:external-alpha",
+        "PokeWorld: does stronger formation give reader value?",
+        (Group("poke-r8", ALPHAS, ("formation", "routes")),),
+        _alpha,
+        ALPHA_CLAIMS,
+        note="B/W is of eight histories a system, so that codes without information have 1/8 (the paper's 1/4). One "
+        "source has no source bootstrap: its intervals resample systems alone.",
+    ),
+    Target(
+        "tab:poke-object-only-config",
+        "PokeWorld: routes of the object alone",
+        (Group("poke-r8", (R8,), ("object-routes",)), Group("poke", ("g2",), ("object-routes",))),
+        _object,
+        (),
+        note="The R8 and G₂ sources are of different banks.",
+    ),
+)

@@ -1,0 +1,151 @@
+"""Reader cases of worlds whose histories are windows: a present, a window of another episode, a future.
+
+A recipient shows its present observation alone (a frame comes with its difference). Its donor is a history of another
+episode of its system. Both lie where training windows lie, drawn once for all sources and recipes of a bank.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sprii_envs.banks import Bank
+from sprii_envs.relations import SAME_SYSTEM, EpisodeTable
+from sprii_envs.relations.index import build_index
+from sprii_train.analysis.populations import Development, Training, population_of
+from sprii_train.analysis.value.cases import Cases, Standardiser, fit_standardiser
+from sprii_train.experiments.sources import Source
+from sprii_train.experiments.worlds import ENCODED, encode_windows, present_features
+
+SEED = 20_264
+SPLITS = ("train", "validation")
+
+Rows = NDArray[np.int64]
+P = TypeVar("P", Training, Development)
+
+
+class Drawn(NamedTuple):
+    """Recipients and donors of n cases: episodes of the bank, the last observation of each recipient, and where the
+    donor's history begins. All (n,)."""
+
+    episodes: Rows
+    anchors: Rows
+    donors: Rows
+    starts: Rows
+
+    def distinct_donors(self) -> Rows:
+        """One case (k,) of each donor window."""
+        return np.unique(np.stack([self.donors, self.starts]), axis=1, return_index=True)[1]
+
+
+@dataclass(frozen=True)
+class WindowCases:
+    """Cases of one source.
+
+    Attributes:
+        train, development: of training and of validation systems.
+        standardiser: of the targets, fitted on training cases.
+        drawn: split → which windows these are.
+    """
+
+    train: Cases[Training]
+    development: Cases[Development]
+    standardiser: Standardiser
+    drawn: Mapping[str, Drawn]
+
+    @property
+    def populations(self) -> tuple[tuple[Cases[Any], Drawn], ...]:
+        """Training cases, then development cases, each with its windows."""
+        return (self.train, self.drawn["train"]), (self.development, self.drawn["validation"])
+
+
+def window_cases(source: Source, horizons: tuple[int, ...], per_system: int) -> WindowCases:
+    """`per_system` cases of every training and validation system, with the frozen features of one source.
+
+    Raises:
+        ValueError: as `draw_windows`.
+    """
+    bank, world = source.bank, source.world
+    tables = {split: world.episodes(bank, split) for split in SPLITS}
+    last = source.learner.config.horizons[-1]
+    drawn = {
+        split: draw_windows(table, world.history, horizons[-1], last, per_system, seed=SEED)
+        for split, table in tables.items()
+    }
+    raw = {split: _raw(source, windows, horizons) for split, windows in drawn.items()}
+    train, held_out = (population_of(bank, split) for split in SPLITS)
+    assert isinstance(train, Training)
+    assert isinstance(held_out, Development)
+    standardiser = fit_standardiser(train, raw["train"]["targets"])
+
+    def cases(population: P, split: str) -> Cases[P]:
+        fields: dict[str, Any] = raw[split] | {"targets": standardiser(raw[split]["targets"])}
+        return Cases(population, **fields)
+
+    return WindowCases(cases(train, "train"), cases(held_out, "validation"), standardiser, drawn)
+
+
+def draw_windows(
+    table: EpisodeTable, history: int, horizon: int, donor_horizon: int, per_system: int, *, seed: int
+) -> Drawn:
+    """Distinct recipients, equally many of each episode, and a uniform donor window of another episode for each.
+
+    Args:
+        table: episodes of one split, equally many a system.
+        history: observations; a recipient's present is the last one of a history.
+        horizon: steps that follow a recipient.
+        donor_horizon: steps that follow a donor's history: its start is that of a training window.
+        per_system: cases of a system.
+
+    Raises:
+        ValueError: if the cases cannot be spread evenly over the episodes of every system, or an episode is too short.
+    """
+    counts = np.unique(table["system"], return_counts=True)[1]
+    each = per_system // int(counts[0])
+    if (counts != counts[0]).any() or each * counts[0] != per_system:
+        raise ValueError(
+            f"{per_system} cases a system must be spread evenly over its episodes; systems have "
+            f"{counts.min()} to {counts.max()}"
+        )
+    room, donor_room = (table["length"] - history - h + 1 for h in (horizon, donor_horizon))
+    if room.min() < each or donor_room.min() < 1:
+        raise ValueError(
+            f"an episode of {table['length'].min()} observations has no room for {each} histories of {history} with "
+            f"{horizon} steps after them, or for a donor's with {donor_horizon}"
+        )
+    first, second, third = np.random.default_rng(seed).spawn(3)
+    keys = first.random((len(table), int(room.max())))
+    keys[np.arange(keys.shape[1]) >= room[:, None]] = 1.0
+    anchors = np.argsort(keys, axis=1)[:, :each].ravel() + history - 1
+    rows = np.repeat(np.arange(len(table)), each)
+    donors = build_index(table, SAME_SYSTEM).draw(second, rows)
+    starts = (third.random(len(rows)) * donor_room[donors]).astype(np.int64)
+    return Drawn(table["episode"][rows], anchors, table["episode"][donors], starts)
+
+
+def _raw(source: Source, drawn: Drawn, horizons: tuple[int, ...]) -> dict[str, Any]:
+    bank, world, learner = source.bank, source.world, source.learner
+    size = 20 * ENCODED
+    parts = [slice(first, first + size) for first in range(0, len(drawn.episodes), size)]
+    states = bank.windows("states", drawn.episodes, drawn.anchors, horizons[-1] + 1).astype(np.float64)
+    return {
+        "systems": bank.table["system"][drawn.episodes],
+        "query": np.concatenate(
+            [present_features(learner, _present(bank, learner.config.image, drawn, part)) for part in parts]
+        ),
+        "context": encode_windows(learner, world.reader(bank, learner.config), drawn.donors, drawn.starts),
+        "factors": {name: bank.table[name][drawn.episodes].astype(np.float64) for name in world.factors},
+        "actions": bank.windows("actions", drawn.episodes, drawn.anchors, horizons[-1]).astype(np.float64),
+        "targets": states[:, list(horizons)] - states[:, :1],
+        "horizons": horizons,
+    }
+
+
+def _present(bank: Bank, image: int, drawn: Drawn, part: slice) -> NDArray[Any]:
+    """States (n, S) at the anchors, or frames (n, 2, H, W) with the ones before them."""
+    episodes, anchors = drawn.episodes[part], drawn.anchors[part]
+    if image:
+        return bank.frames(episodes, anchors - 1, 2, image)
+    return bank.windows("states", episodes, anchors, 1)[:, 0]

@@ -1,0 +1,64 @@
+"""Figures of Value: readers by horizon, and paired contrasts with their intervals."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from sprii_train.analysis.statistics import Interval
+
+READER_COLOURS = ("#7f7f7f", "#2a8c55", "#4c72b0", "#dd8452", "#c44e52")
+
+
+def reader_horizons(
+    horizons: Sequence[int], errors: Mapping[str, NDArray[np.floating]], gaps: Sequence[Interval], label: str
+) -> Figure:
+    """Errors by horizon on logarithmic scales, and one contrast by horizon (`fig:v3-dclean-readers`).
+
+    Args:
+        horizons: K steps.
+        errors: reader → (K,) mean errors, at most five readers.
+        gaps: K intervals.
+        label: of the contrast.
+    """
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for (name, curve), colour in zip(errors.items(), READER_COLOURS, strict=False):
+        left.plot(horizons, curve, "o-", label=name, color=colour, markersize=4)
+    left.set_yscale("log")
+    left.set_ylabel("MSE")
+    left.legend(frameon=False, fontsize=9)
+    centres = [gap.estimate for gap in gaps]
+    spans = np.abs([[gap.low, gap.high] for gap in gaps] - np.array(centres)[:, None]).T
+    right.errorbar(horizons, centres, yerr=spans, fmt="o-", color=READER_COLOURS[1], capsize=3, markersize=4)
+    right.axhline(0.0, color="black", linewidth=0.8)
+    right.set_ylabel(label)
+    for axis in (left, right):
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(horizons, [str(h) for h in horizons])
+        axis.set_xlabel("horizon")
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def contrast_intervals(contrasts: Mapping[str, Interval], label: str) -> Figure:
+    """A row an interval, with a line at 0 (`fig:v3-poke-components`).
+
+    Args:
+        contrasts: name → interval, from top to bottom.
+        label: of the horizontal axis.
+    """
+    figure = Figure(figsize=(7.5, 0.5 * len(contrasts) + 1.2), layout="constrained")
+    axis = figure.subplots()
+    for y, found in enumerate(contrasts.values()):
+        axis.plot([found.low, found.high], [y, y], color=READER_COLOURS[1], linewidth=2)
+        axis.plot(found.estimate, y, "o", color=READER_COLOURS[1])
+    axis.axvline(0.0, color="black", linewidth=0.8)
+    axis.set_yticks(range(len(contrasts)), list(contrasts))
+    axis.invert_yaxis()
+    axis.set_xlabel(label)
+    axis.grid(axis="x", alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure

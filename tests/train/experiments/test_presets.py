@@ -1,0 +1,86 @@
+"""Budgets: the paper's are what the paper says (`app:implementation`, `app:spring-profile`)."""
+
+from dataclasses import replace
+
+import pytest
+
+from sprii_train.experiments.costs import span
+from sprii_train.experiments.presets import BUDGETS, PRESET_NAMES, Budget, budget
+from sprii_train.experiments.sources import ReaderBudget
+from sprii_train.experiments.worlds import POKE_WORLD, SPRING_WORLD, WORLDS
+from sprii_train.learners import JEPA, JEPAConfig
+
+POKE, SPRING = budget(POKE_WORLD, "paper"), budget(SPRING_WORLD, "paper")
+
+
+@pytest.mark.parametrize(("paper", "steps", "history", "image"), [(POKE, 20_000, 24, 64), (SPRING, 10_000, 96, 128)])
+def test_the_papers_budgets(paper: Budget, steps: int, history: int, image: int):
+    train, learner = paper.train, paper.learner
+    assert (train.steps, train.pairs, train.learning_rate, train.weight_decay) == (steps, 48, 3e-4, 0.05)
+    assert (train.warmup, train.clip, train.precision) == (500, 1.0, "auto")
+    assert (len(paper.sources), paper.readers, paper.reader_steps, paper.route_steps) == (3, 3, None, None)
+    assert (ReaderBudget().count, ReaderBudget().updates) == (3, 10_000)
+    assert (learner.history, learner.image, learner.horizons) == (history, image, (1, 4, 16))
+    assert (learner.width, learner.layers, learner.heads, learner.predictor_width) == (192, 4, 8, 256)
+    assert (learner.embedding, learner.persistent, learner.current) == (128, 64, 64)
+    assert (learner.action_feature, learner.horizon_feature) == (32, 32)
+    assert (learner.sigreg_weight, learner.sigreg_slices, learner.dropout) == (0.02, 1024, 0.1)
+    assert learner.stem[:4] == (32, 64, 128, 256)
+    assert learner.patch == 0
+    assert paper.judged
+
+
+def test_the_size_of_the_papers_springworld_learner():
+    """4,525,632 parameters, to within 3 %; the paper does not print its deeper stem."""
+    size = sum(p.numel() for p in JEPA(SPRING.learner).parameters())
+    assert abs(size / 4_525_632 - 1) < 0.03
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_every_world_can_be_checked_in_seconds_and_reproduced(world: str):
+    for preset in ("smoke", "quick", "paper"):
+        found = budget(WORLDS[world], preset)
+        assert found is BUDGETS[world][preset]
+        assert found.learner.history == WORLDS[world].history
+        assert found.learner.horizons[-1] == 16
+        assert found.note
+        assert found.judged == (preset != "smoke")
+        assert len(set(found.sources)) == len(found.sources) >= 1
+    smoke = budget(WORLDS[world], "smoke")
+    assert smoke.train.steps <= 60
+    assert smoke.reader_steps is not None
+    assert smoke.reader_steps <= 50
+
+
+def test_states_differ_from_frames_in_the_observations_alone():
+    states, quick = budget(POKE_WORLD, "states"), budget(POKE_WORLD, "quick")
+    assert (states.learner.image, states.learner.observation_dim) == (0, 8)
+    seen = {"image": 0, "observation_dim": 8, "stem": JEPAConfig().stem, "patch": 0}
+    assert replace(quick.learner, **seen) == states.learner
+
+
+def test_a_learner_of_every_preset_can_be_built():
+    for world, presets in BUDGETS.items():
+        for name, found in presets.items():
+            if name != "paper":
+                config = found.learner
+                assert JEPA(config).config.image == config.image, (world, name)
+
+
+def test_refused():
+    with pytest.raises(ValueError, match="unknown preset 'fast'; legal: smoke, quick, states, paper"):
+        budget(POKE_WORLD, "fast")
+    with pytest.raises(ValueError, match=r"'spring' has no preset 'states'; legal: smoke, quick, paper"):
+        budget(SPRING_WORLD, "states")
+    with pytest.raises(ValueError, match=r"'moon' has no budgets here; legal: .*poke.*spring"):
+        budget(replace(POKE_WORLD, name="moon"), "paper")
+    assert PRESET_NAMES == ("smoke", "quick", "states", "paper")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.5, "< 1 min"), (59, "< 1 min"), (60, "1 min"), (1500, "25 min"), (5399, "90 min"), (5400, "2 h"),
+     (7 * 3600, "7 h"), (2 * 86400, "2 days"), (12.4 * 86400, "12 days")],
+)  # fmt: skip
+def test_spans_of_time(seconds: float, text: str):
+    assert span(seconds) == text

@@ -1,0 +1,261 @@
+"""`reproduce` from a label to its report, at a budget of three steps; the grid runs in this process."""
+
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_sources import TRAIN, silent
+from tiny_worlds import POKE_LEARNER, POKE_SMALL, SPRING_LEARNER, SPRING_SMALL
+
+import sprii_train.experiments.reproduce as reproducing
+import sprii_train.experiments.sources as sources
+from sprii_envs.banks import Bank
+from sprii_train.checkpoints import read_json, write_json
+from sprii_train.experiments.grid import folder_of
+from sprii_train.experiments.measures import MEASURES
+from sprii_train.experiments.presets import BUDGETS, Budget
+from sprii_train.experiments.reproduce import Plan, cells_of, reproduce
+from sprii_train.experiments.sources import SourceCell
+from sprii_train.experiments.targets import TARGETS
+from sprii_train.experiments.worlds import POKE_WORLD, SPRING_WORLD, WORLDS
+from sprii_train.reports.page import Page
+
+DIRECTION, LANDSCAPE = TARGETS["fig:v3-poke-semantics"], TARGETS["tab:spring-functional-landscape"]
+
+
+@dataclass
+class Log:
+    """What has been trained, and which cells were run."""
+
+    trained: list[str] = field(default_factory=list)
+    run: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def log() -> Iterator[Log]:
+    """Small banks, tiny budgets and a serial grid, for as long as this module runs."""
+    log, patch, fit = Log(), pytest.MonkeyPatch(), sources.fit
+
+    def logged(learner, data, objective, config, folder, **kwargs):
+        log.trained.append(folder.name.rsplit("-", 1)[0])
+        return fit(learner, data, objective, config, folder, tensorboard=False, **kwargs)
+
+    def serial(cells, root, **_):
+        for cell in cells:
+            folder = folder_of(cell, root)
+            if not (folder / cell.result).exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                log.run.append(f"{cell.title} {cell.result}")
+                write_json(folder / cell.result, cell.run(folder, silent))
+        return [read_json(folder_of(cell, root) / cell.result) for cell in cells]
+
+    def tiny(learner, note: str, *, judged: bool = True) -> Budget:
+        return Budget(learner, TRAIN, (0,), 2, 4, note, judged, route_steps=4)
+
+    patch.setattr(sources, "fit", logged)
+    patch.setattr(reproducing, "run_grid", serial)
+    for world, protocol, learner in (
+        (POKE_WORLD, POKE_SMALL, POKE_LEARNER),
+        (SPRING_WORLD, SPRING_SMALL, SPRING_LEARNER),
+    ):
+        patch.setitem(WORLDS, world.name, replace(world, protocol=protocol))
+        patch.setitem(BUDGETS[world.name], "quick", tiny(learner, "three steps"))
+        patch.setitem(BUDGETS[world.name], "smoke", tiny(learner, "nothing", judged=False))
+        patch.setitem(BUDGETS[world.name], "paper", tiny(learner, "the paper's"))
+    yield log
+    patch.undo()
+
+
+Reproduce = Callable[..., tuple[Page, Path]]
+
+
+@pytest.fixture(scope="module")
+def run(log: Log, tmp_path_factory: pytest.TempPathFactory) -> Reproduce:
+    """Targets of one folder, as one user has them; forgets what was logged before."""
+    root = tmp_path_factory.mktemp("runs")
+
+    def run(target, preset: str = "quick", **changes: Any) -> tuple[Page, Path]:
+        log.trained.clear()
+        log.run.clear()
+        plan = Plan(target, preset, changes.pop("root", root), **changes)
+        return reproduce(plan, "sprii reproduce it"), plan.root / target.folder
+
+    return run
+
+
+def results(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+def test_pokeworld_end_to_end(run: Reproduce, log: Log):
+    page, folder = run(DIRECTION)
+    assert log.trained == ["poke-g1-seed0", "poke-g2-seed0"]
+    assert {file.name for file in folder.iterdir()} == {"report.html", "results.json", "table-1.csv", "table-2.csv"}
+    told = results(folder)
+    assert (told["table"], told["preset"], told["command"]) == ("fig:v3-poke-semantics", "quick", "sprii reproduce it")
+    assert [(row["world"], row["arm"], row["seed"], row["steps"]) for row in told["rows"]] == [
+        ("poke", "g1", 0, 3), ("poke", "g2", 0, 3),
+    ]  # fmt: skip
+    assert all("arrays" not in row and "P_mass" in row for row in told["rows"])
+    assert {v["verdict"] for v in told["verdicts"]} <= {"held (one source)", "did not hold"}
+    assert len(told["verdicts"]) == 2
+    facts = told["facts"]
+    assert facts["Budget"] == "poke: 3 steps of 6 pairs, sources 0, 2 readers a source; three steps"
+    assert "2 sources" in facts["Training time"]
+    assert "fingerprint" in facts["Bank of poke"]
+    assert "image 16" in facts["Learner of poke"]
+    assert facts["Training of poke"].endswith("(fp32)")
+    assert page.lead == "fig:v3-poke-semantics. Three steps."
+    html = (folder / "report.html").read_text(encoding="utf-8")
+    for words in (DIRECTION.title, "G₁", "G₂", "sprii reproduce it", DIRECTION.claims[0].text):
+        assert words in html
+
+
+def test_springworld_end_to_end(run: Reproduce, log: Log):
+    """A figure and the paper's own table beside ours, its rows in grey."""
+    _, folder = run(LANDSCAPE)
+    assert log.trained == ["spring-structure-seed0", "spring-align-cross-seed0"]
+    assert {file.name for file in folder.iterdir()} == {
+        "report.html", "results.json", "table-1.csv", "table-2.csv", "table-3.csv", "landscape.png", "depths.png",
+    }  # fmt: skip
+    told = results(folder)
+    assert [row["arm"] for row in told["rows"]] == ["structure", "align-cross"]
+    ours, *papers = told["tables"]
+    assert [line[:2] for line in ours["rows"]] == [
+        [label, factor] for label in ("Structure", "Align + Cross") for factor in ("mass", "drag", "stiffness")
+    ]
+    assert ours["paper"] == []
+    assert [table["title"] for table in papers] == ["The paper's, panel A", "The paper's, panel B"]
+    assert [len(table["rows"]) for table in papers] == [12, 4] == [len(table["paper"]) for table in papers]
+    for name in ("landscape", "depths"):
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    html = (folder / "report.html").read_text(encoding="utf-8")
+    assert html.count("data:image/png;base64,") == 2
+    assert html.count('class="paper"') == 16
+
+
+def test_again_nothing_is_trained_or_measured(run: Reproduce, log: Log):
+    first, folder = run(DIRECTION)
+    before = (folder / "results.json").read_bytes()
+    second, _ = run(DIRECTION)
+    assert log.trained == log.run == []
+    assert (folder / "results.json").read_bytes() == before
+    assert [t.rows for t in first.tables] == [t.rows for t in second.tables]
+
+
+def test_another_arm_or_seed_keeps_the_others(run: Reproduce, log: Log):
+    _, folder = run(LANDSCAPE)
+    cells = folder.parent / "cells"
+    stamps = {file: file.stat().st_mtime_ns for file in cells.glob("spring-*/*.json")}
+    kept = {row["arm"]: row for row in results(folder)["rows"]}
+    _, _ = run(LANDSCAPE, arms=("align", "align-cross", "structure"))
+    assert log.trained == ["spring-align-seed0"]
+    rows = results(folder)["rows"]
+    assert [row["arm"] for row in rows] == ["structure", "align", "align-cross"]  # in the order of the table
+    assert all(row == kept[row["arm"]] for row in rows if row["arm"] in kept)
+    assert all(file.stat().st_mtime_ns == stamp for file, stamp in stamps.items())
+    _, _ = run(LANDSCAPE, seeds=(0, 3), arms=("structure",))
+    assert log.trained == ["spring-structure-seed3"]
+    assert [row["seed"] for row in results(folder)["rows"]] == [0, 3]
+
+
+def test_targets_share_sources(run: Reproduce, log: Log, monkeypatch: pytest.MonkeyPatch, poke_row: dict[str, Any]):
+    """A measure that is new is all that is run; one row of a source has all of its measures."""
+    run(DIRECTION)
+    monkeypatch.setitem(MEASURES, "formation", lambda source: {"validation": poke_row["validation"]})
+    monkeypatch.setitem(TARGETS, "tab:both", replace(
+        DIRECTION, groups=(replace(DIRECTION.groups[0], measures=("formation", "direction")),)
+    ))  # fmt: skip
+    _, folder = run(TARGETS["tab:both"])
+    assert log.trained == []
+    assert log.run == ["poke-g1-seed0 formation.json", "poke-g2-seed0 formation.json"]
+    rows = results(folder)["rows"]
+    assert [row["arm"] for row in rows] == ["g1", "g2"]
+    assert all({"P_mass", "validation"} <= row.keys() for row in rows)
+
+
+def test_a_teacher_of_one_source(run: Reproduce, log: Log, monkeypatch: pytest.MonkeyPatch, poke_row: dict[str, Any]):
+    """Inferred relations at one source, of which no recovery has an interval."""
+    monkeypatch.setitem(MEASURES, "formation", lambda source: {"validation": poke_row["validation"]})
+    page, _ = run(TARGETS["tab:inferred-relation-factors"])
+    assert log.trained == [
+        "poke-structure-seed0", "poke-g3-seed0", "poke-inferred-seed0", "poke-random-history-seed0",
+    ]  # fmt: skip
+    (recovered,) = [table for table in page.tables if "recovery" in table.title]
+    assert {row[-1] for row in recovered.rows} == {"n.a.: one source"}
+    page, _ = run(TARGETS["tab:inferred-relation-factors"], seeds=(0, 1))
+    assert len(log.trained) == 4
+    page, _ = run(TARGETS["tab:inferred-relation-factors"], arms=("inferred",), seeds=(2,))
+    assert log.trained == ["poke-structure-seed2", "poke-inferred-seed2"]
+
+
+def test_a_check_judges_nothing(run: Reproduce):
+    page, folder = run(LANDSCAPE, "smoke", arms=("align-cross",))
+    assert [(v.status, v.evidence) for v in page.verdicts] == [
+        ("not tested", "this preset checks that everything runs")
+    ]
+    assert page.title.endswith("preset smoke")
+    assert "not tested" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_arm_that_was_not_trained_leaves_its_statements_open(run: Reproduce):
+    page, _ = run(LANDSCAPE, arms=("align-cross",))
+    status = {verdict.text: verdict.status for verdict in page.verdicts}
+    for claim in LANDSCAPE.claims:
+        assert (status[claim.text] == "not tested") == ("structure" in claim.arms)
+
+
+def test_other_steps_are_told(run: Reproduce, log: Log):
+    page, _ = run(DIRECTION, arms=("g1",), steps=2)
+    assert log.trained == ["poke-g1-seed0"]  # another source than that of three steps
+    assert page.lead == "fig:v3-poke-semantics. Three steps; here 2 steps."
+    assert page.facts["Budget"].startswith("poke: 2 steps of 6 pairs")
+    page, _ = run(DIRECTION, steps=3)
+    assert log.trained == []
+    assert page.lead == "fig:v3-poke-semantics. Three steps."
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arms": ("g1", "g4")}, "unknown arm 'g4'; legal: g1, g2"),
+        ({"arms": ("align",)}, "unknown arm 'align'; legal: g1, g2"),
+        ({"preset": "fast"}, "unknown preset 'fast'; legal: smoke, quick, states, paper"),
+    ],
+)
+def test_refused_before_anything_is_built(changes: dict[str, Any], message: str, run: Reproduce, tmp_path: Path):
+    with pytest.raises(ValueError, match=message):
+        run(DIRECTION, root=tmp_path / "new", **changes)
+    assert not (tmp_path / "new").exists()
+
+
+def test_cells_of_a_group(poke_bank: Bank, tmp_path: Path):
+    """Whole sources first; a teacher where donors are inferred, and it is the Structure arm of that seed."""
+    target = TARGETS["tab:inferred-relation-factors"]
+    plan = Plan(target, "paper", tmp_path, seeds=(4, 5))
+    spent = plan.budget(target.groups[0])
+    cells = [cell for cell in cells_of(plan, target.groups[0], poke_bank) if isinstance(cell, SourceCell)]
+    assert [(cell.train.seed, cell.recipe) for cell in cells] == [
+        (seed, arm) for seed in (4, 5) for arm in ("structure", "g3", "inferred", "random-history")
+    ]
+    for cell in cells:
+        assert (cell.world, cell.measure, cell.bank) == ("poke", "formation", str(poke_bank.path))
+        assert replace(cell.train, seed=0) == spent.train
+        assert cell.learner == spent.learner
+        assert cell.readers.count == spent.readers
+        assert pickle.loads(pickle.dumps(cell)) == cell
+        assert (cell.teacher is None) == (cell.recipe != "inferred")
+        if cell.teacher is not None:
+            (structure,) = [c for c in cells if c.recipe == "structure" and c.train.seed == cell.train.seed]
+            assert folder_of(cell.teacher, tmp_path) == folder_of(structure, tmp_path)
+
+    spring = TARGETS["tab:spring-same-donor"]
+    cells = cells_of(Plan(spring, "paper", tmp_path, seeds=(0, 1)), spring.groups[0], poke_bank)
+    assert [(cell.train.seed, cell.measure) for cell in cells if isinstance(cell, SourceCell)] == [
+        (0, "formation"), (0, "value"), (1, "formation"), (1, "value"),
+    ]  # fmt: skip
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,376 @@
+"""Every target on planted rows: real measures of the small worlds, moved at random for every arm and source."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from tiny_sources import cell_of, silent, source_of
+from tiny_worlds import D_CLEAN_SMALL, SPRING_SEALED_SMALL
+
+from sprii_envs.banks import Bank, build
+from sprii_train.experiments.measures import MEASURES
+from sprii_train.experiments.pairings import PairingCell
+from sprii_train.experiments.presets import PRESET_NAMES, budget
+from sprii_train.experiments.sources import Source
+from sprii_train.experiments.targets import TARGETS, Group, Pairings, Target, target
+from sprii_train.experiments.targets.base import arms_of, spread_of, spread_table, stacked, value_of
+from sprii_train.experiments.worlds import WORLDS
+from sprii_train.recipes import EVERY_RECIPE
+from sprii_train.reports.claims import judge
+from sprii_train.reports.page import Table
+from sprii_train.reports.paper import paper_panels
+
+Row = dict[str, Any]
+KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
+
+
+# What is measured of one source of each world, once
+
+
+def family(world: str) -> str:
+    """`poke` for `poke-r8`."""
+    return world if world in ("d-clean", "spring") else "poke"
+
+
+@pytest.fixture(scope="module")
+def d_clean_source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    bank = build(D_CLEAN_SMALL, tmp_path_factory.mktemp("banks") / "d-clean")
+    return source_of(cell_of(bank, "d-clean", "structure"), tmp_path_factory.mktemp("cells"))
+
+
+@pytest.fixture(scope="module")
+def measured(poke_source: Source, spring_source: Source, d_clean_source: Source, poke_bank: Bank) -> dict[str, Row]:
+    """World → every measure that a target asks of it: its row and its arrays."""
+    found: dict[str, Row] = {}
+    sealed = replace(spring_source.world, sealed=SPRING_SEALED_SMALL)
+    for source in (poke_source, replace(spring_source, world=sealed), d_clean_source):
+        world = source.world.name
+        asked = {m for t in TARGETS.values() for g in t.groups if isinstance(g, Group) and family(g.world) == world
+                 for m in g.measures}  # fmt: skip
+        found[world] = {}
+        for measure in sorted(asked):
+            each = replace(source, cell=replace(source.cell, measure=measure))
+            row, file = MEASURES[measure](each), source.folder / each.cell.arrays
+            found[world][measure] = row, load_file(file) if file.exists() else {}
+    pairs = PairingCell("poke", "g3", ("train",), 0, str(poke_bank.path), poke_bank.fingerprint)
+    found["pairs"] = pairs.run(poke_source.folder, silent)["pairs"]["train"]
+    return found
+
+
+def moved(value: Any, rng: np.random.Generator) -> Any:
+    """The same with every float scaled at random."""
+    if isinstance(value, Mapping):
+        return {key: moved(each, rng) for key, each in value.items()}
+    return value * max(0.1, 1.0 + 0.3 * rng.standard_normal()) if isinstance(value, float) else value
+
+
+def planted(
+    target: Target, measured: dict[str, Row], folder: Path, seeds: Sequence[int], arms: Sequence[str] | None = None,
+    preset: str = "paper",
+) -> list[Row]:  # fmt: skip
+    """Rows as `reproduce` hands them to a target."""
+    rows: dict[tuple[str, str, int], Row] = {}
+    for group in target.groups:
+        for seed in seeds:
+            for arm in group.arms(preset):
+                if arms is not None and arm not in arms:
+                    continue
+                rng = np.random.default_rng([seed, *f"{group.world} {arm}".encode()])
+                row = rows.setdefault((group.world, arm, seed), {"arrays": {}})
+                row |= {"world": group.world, "arm": arm, "label": EVERY_RECIPE[arm].label, "seed": seed}
+                if isinstance(group, Pairings):
+                    row["pairs"] = {split: moved(measured["pairs"], rng) for split in group.splits}
+                    continue
+                row |= {"steps": 3, "train_seconds": 1.0, "parameters": 100}
+                for measure in group.measures:
+                    numbers, arrays = measured[family(group.world)][measure]
+                    renamed = (lambda key: key.replace("confirmation", "test")) if "-r" in group.world else str
+                    row |= {renamed(key): moved(value, rng) for key, value in numbers.items()}
+                    file = folder / f"{group.world}-{arm}-{seed}-{measure}.safetensors"
+                    scaled = {
+                        renamed(key): a
+                        if a.dtype.kind != "f" or key.endswith(KEPT)
+                        else np.ascontiguousarray(a * np.maximum(0.1, 1.0 + 0.3 * rng.standard_normal(a.shape)))
+                        for key, a in arrays.items()
+                    }
+                    save_file(scaled, file)
+                    row["arrays"][measure] = str(file)
+    return list(rows.values())
+
+
+def check_tables(tables: Sequence[Table]) -> None:
+    assert tables
+    for table in tables:
+        assert table.title
+        assert table.rows, table.title
+        assert len(set(table.columns)) == len(table.columns), table.title
+        for row in table.rows:
+            assert len(row) == len(table.columns), (table.title, row)
+            assert all(isinstance(cell, str) and "nan" not in cell for cell in row), (table.title, row)
+
+
+# What targets name
+
+
+@pytest.mark.parametrize("label", TARGETS)
+def test_what_a_target_names_exists(label: str):
+    one = TARGETS[label]
+    assert target(label) is one
+    assert re.fullmatch(r"(tab|fig):[a-z0-9-]+", label)
+    assert one.folder == label.replace(":", "-")
+    assert one.title
+    assert one.groups
+    named = set()
+    for group in one.groups:
+        assert group.world in WORLDS
+        assert len(set(group.recipes)) == len(group.recipes)
+        assert set(group.recipes) <= set(EVERY_RECIPE)
+        named |= set(group.recipes)
+        if isinstance(group, Pairings):
+            assert set(group.splits) <= set(WORLDS[group.world].protocol.systems)
+            continue
+        assert group.measures
+        assert set(group.measures) <= set(MEASURES)
+        assert set(group.core) <= set(group.recipes)
+        assert group.arms("paper") == group.recipes
+        assert group.arms("quick") == group.arms("smoke") == (group.core or group.recipes)
+        for preset in PRESET_NAMES:
+            if preset != "states":
+                assert budget(WORLDS[group.world], preset).sources
+    for claim in one.claims:
+        assert claim.text
+        assert claim.shows
+        assert set(claim.arms) <= named, claim.text
+    assert len({claim.text for claim in one.claims}) == len(one.claims)
+
+
+def test_folders_do_not_clash():
+    assert len({one.folder for one in TARGETS.values()}) == len(TARGETS)
+    assert all(one.folder != "cells" and one.folder != "banks" for one in TARGETS.values())
+
+
+def test_unknown_target():
+    with pytest.raises(ValueError, match=r"unknown table or figure 'tab:refinement'; legal: tab:fidelity-full, .*"):
+        target("tab:refinement")
+
+
+@pytest.mark.parametrize("label", [label for label in TARGETS if label.startswith("tab:")])
+def test_the_papers_table_is_printed_beside_ours(label: str):
+    panels = paper_panels(label)
+    assert panels
+    for panel in panels:
+        assert len(panel) > 1
+        assert all(isinstance(cell, str) for row in panel for cell in row)
+        assert any(re.search(r"\d", cell) for row in panel[1:] for cell in row)
+
+
+# Tables, pictures and claims on planted rows
+
+
+@pytest.mark.parametrize("label", TARGETS)
+def test_three_sources_of_every_arm(label: str, measured: dict[str, Row], tmp_path: Path):
+    one = TARGETS[label]
+    rows = planted(one, measured, tmp_path, (0, 1, 2))
+    tables = one.tables(rows)
+    check_tables(tables)
+    missing = [row for table in tables for row in table.rows if "n.a." in row]
+    assert all("Native" in row[0] for row in missing), missing  # its context comes from no donor
+    assert any("±" in cell or "[" in cell for table in tables for row in table.rows for cell in row) or label in (
+        "tab:donor-pool-audit", "tab:inferred-relation-quality",
+    )  # fmt: skip
+    for verdict in judge(one.claims, rows):
+        assert verdict.status in ("held", "did not hold") or re.fullmatch(r"held in \d of 3 sources", verdict.status)
+        assert verdict.evidence.count(", ") >= 2  # three values
+    pictures = one.pictures(rows)
+    assert len({picture.name for picture in pictures}) == len(pictures)
+    assert all(picture.title and picture.figure.axes for picture in pictures)
+
+
+@pytest.mark.parametrize("label", TARGETS)
+def test_one_source_of_the_core_arms(label: str, measured: dict[str, Row], tmp_path: Path):
+    one = TARGETS[label]
+    rows = planted(one, measured, tmp_path, (0,), preset="quick")
+    tables = one.tables(rows)
+    check_tables(tables)
+    for verdict, claim in zip(judge(one.claims, rows), one.claims, strict=True):
+        core = {arm for group in one.groups for arm in group.arms("quick")}
+        assert (verdict.status == "not tested") == (not set(claim.arms) <= core)
+    assert len(one.pictures(rows)) == len(one.pictures(planted(one, measured, tmp_path, (0, 1))))
+
+
+@pytest.mark.parametrize("label", TARGETS)
+def test_any_arm_alone(label: str, measured: dict[str, Row], tmp_path: Path):
+    """`--arms` may name any one of them."""
+    one = TARGETS[label]
+    for arm in dict.fromkeys(arm for group in one.groups for arm in group.recipes):
+        rows = planted(one, measured, tmp_path, (0,), [arm])
+        check_tables(one.tables(rows))
+        one.pictures(rows)
+        for verdict, claim in zip(judge(one.claims, rows), one.claims, strict=True):
+            assert (verdict.status == "not tested") == (set(claim.arms) != {arm})
+
+
+@pytest.mark.parametrize(
+    "label", [label for label, one in TARGETS.items() if all(isinstance(group, Group) for group in one.groups)]
+)
+def test_statements_that_compare_arms_follow_the_numbers(label: str, measured: dict[str, Row], tmp_path: Path):
+    one = TARGETS[label]
+    rows = planted(one, measured, tmp_path, range(6))
+    for claim in one.claims:
+        if len(claim.arms) > 1:
+            found = [claim.measure({row["arm"]: row for row in rows if row["seed"] == seed}) for seed in range(6)]
+            assert np.isfinite(found).all(), claim.text
+            assert len(set(found)) == 6, claim.text
+
+
+# The numbers that statements quote are those of the paper's tables
+
+
+def number(cell: str) -> float:
+    return float(cell.replace("−", "-").split(" ")[0].strip("[],"))
+
+
+def lines(label: str, panel: int = 0) -> dict[str, list[float]]:
+    """First cell of a row → its numbers."""
+    found = {}
+    for head, *cells in paper_panels(label)[panel]:
+        values = [cell for cell in cells if re.fullmatch(r"[−-]?[\d.]+( ± .*)?", cell)]
+        if values:
+            found[head] = [number(cell) for cell in values]
+    return found
+
+
+def quoted(label: str, arms: dict[str, Row], count: int) -> None:
+    """`count` claims that quote a number and whose arms are given: they hold in the paper, with that number."""
+    checked = 0
+    for claim in TARGETS[label].claims:
+        stated = re.search(r"paper ([−-]?\d+(?:\.\d+)?)", claim.shows)
+        if stated is None or not set(claim.arms) <= set(arms):
+            continue
+        try:
+            found = claim.measure(arms)
+        except KeyError:
+            continue
+        digits = len(stated[1].partition(".")[2])
+        assert found == pytest.approx(number(stated[1]), abs=1.1 * 10.0**-digits), claim.text
+        assert claim.holds(found), claim.text
+        checked += 1
+    assert checked == count
+
+
+def test_quotes_of_pokeworld():
+    refined = lines("tab:refinement-full")
+    arms = {
+        name: {"confirmation": dict(zip(("rho_mass", "rho_drag"), refined[row][3:5], strict=True))}
+        for name, row in (("g1", "G1"), ("g2", "G2"))
+    }
+    quoted("tab:refinement-full", arms, 2)
+
+    arms = {"g1": {"validation": {}}, "g2": {"validation": {}}}
+    for kind, factor, *cells in paper_panels("tab:v3-poke-accessibility")[0][1:]:
+        path = f"centroid_{kind.lower()}_{'mass' if factor == 'log m' else 'drag'}"
+        for arm, cell in zip(("g1", "g2"), cells[:2], strict=True):
+            arms[arm]["validation"][path] = number(cell)
+    quoted("tab:v3-poke-accessibility", arms, 4)
+
+    table = lines("tab:factorial-confirmation")
+    names = {"structure": "Structure", "align": "Align", "cross": "Cross", "align-cross": "Align + Cross"}
+    quoted("tab:factorial-confirmation", {a: {"confirmation": {"ratio": table[n][3]}} for a, n in names.items()}, 1)
+
+    labels = {"g3": "Correct", "mismatch-drag": "Drag-only mismatch", "mismatch-mass": "Mass-only mismatch"}
+    arms = {arm: {"validation": {}} for arm in labels}
+    for arm, label in labels.items():
+        for pairing, factor, _, rho in paper_panels("tab:structured-mismatch-factors")[0][1:]:
+            if pairing == label:
+                arms[arm]["validation"][f"rho_{factor.lower()}"] = number(rho)
+    quoted("tab:structured-mismatch-factors", arms, 4)
+    separation = {arm: {"validation": {"ratio": lines("tab:structured-mismatch-diagnostics")[label][-1]}}
+                  for arm, label in labels.items()}  # fmt: skip
+    quoted("tab:structured-mismatch-diagnostics", separation, 1)
+
+    task = lines("tab:inferred-relation-task")
+    arms = {
+        "g3": {"validation": {"ratio": task["True"][0]}},
+        "inferred": {"validation": {"ratio": task["Inferred"][0]}},
+    }
+    quoted("tab:inferred-relation-factors", arms, 1)
+    rates = lines("tab:inferred-relation-quality")
+    arms = {
+        arm: {"pairs": {"train": {"match_rates": dict(zip(
+            ("system", "mass", "drag", "stiffness"), (v / 100 for v in rates[label]), strict=False))}}}
+        for arm, label in (("g3", "True"), ("inferred", "Inferred"), ("random-history", "RandomHistory"))
+    }  # fmt: skip
+    quoted("tab:inferred-relation-quality", arms, 3)
+
+
+def test_quotes_of_springworld():
+    names = {"structure": "Structure", "align": "Align", "cross": "Cross", "align-cross": "Align + Cross"}
+    head, means = paper_panels("tab:v3-spring-components")[0]
+    cold = dict(zip(head[1:], map(number, means[1:]), strict=True))
+    geometry = lines("tab:v3-spring-components", 1)
+    arms = {a: {"cold_persistent": cold[n], "validation": {"ratio": geometry[n][2]}} for a, n in names.items()}
+    quoted("tab:v3-spring-components", arms, 6)
+
+    cold_start = next(iter(lines("tab:spring-same-donor").values()))
+    readers = ("null", "persistent", "decode", "oracle")
+    row = {f"cold_{arm}": value for arm, value in zip(readers, cold_start, strict=True)}
+    quoted("tab:spring-same-donor", {"align-cross": row}, 3)
+
+    errors = lines("tab:reader-capacity-errors")
+    scaled = paper_panels("tab:realization-replacements")[0]
+    cross = next(line for line in scaled if line[1:2] == ["Cross-system"])
+    row = {"cross_s0": number(cross[2]), "cross_s1": number(cross[-1])}
+    for panel, label in (("full", "Full development"), ("cold", "Cold start, h16")):
+        row |= {f"{panel}_{r}": v for r, v in zip(("m1", "m2", "m2-mismatched"), errors[label], strict=True)}
+    quoted("tab:reader-capacity-errors", {"align-cross": row}, 3)
+
+    depths = {factor: lines("tab:spring-functional-landscape")[factor.capitalize()][0]
+              for factor in ("mass", "drag", "stiffness")}  # fmt: skip
+    quoted("tab:spring-functional-landscape", {"align-cross": {f"depth_{f}": d for f, d in depths.items()}}, 3)
+
+
+# Helpers of targets
+
+
+ROWS = [
+    {"world": "a", "arm": "x", "label": "X", "seed": 0, "m": 1.0, "in": {"deep": 2.0}, "s0.25": 5.0},
+    {"world": "a", "arm": "x", "label": "X", "seed": 1, "m": 3.0, "in": {"deep": None}, "s0.25": 7.0},
+    {"world": "a", "arm": "y", "label": "Y", "seed": 0, "m": 4.0, "in": {}},
+]
+
+
+def test_numbers_of_rows_by_path():
+    assert value_of(ROWS[0], "in.deep") == 2.0
+    assert value_of(ROWS[0], "s0.25") == 5.0
+    for path in ("in.shallow", "out.deep", "m.deep", "none"):
+        assert value_of(ROWS[0], path) is None
+    found = spread_of(ROWS[:2], "m")
+    assert found is not None
+    assert (found.mean, found.sd) == (2.0, pytest.approx(2.0**0.5))
+    assert spread_of(ROWS[:2], "in.deep") is None
+
+
+def test_arms_in_their_order_and_by_world_where_there_are_several():
+    assert {name: len(rows) for name, rows in arms_of(ROWS).items()} == {"x": 2, "y": 1}
+    other = [*ROWS, ROWS[0] | {"world": "b"}]
+    assert list(arms_of(other)) == ["a/x", "a/y", "b/x"]
+    table = spread_table(other, "T", {"M": "m", "D": "in.deep"}, first="Arm", note="N")
+    assert (table.title, table.columns, table.note) == ("T", ["Arm", "M", "D"], "N")
+    assert table.rows == [
+        ["X, a", "2.0000 ± 1.4142", "n.a."], ["Y, a", "4.0000", "n.a."], ["X, b", "1.0000", "2.0000"],
+    ]  # fmt: skip
+
+
+def test_arrays_are_stacked_over_sources(tmp_path: Path):
+    rows = []
+    for seed in range(2):
+        save_file({"e": np.full((3,), seed, np.float32)}, tmp_path / f"{seed}.safetensors")
+        rows.append({"arrays": {"value": str(tmp_path / f"{seed}.safetensors")}})
+    found = stacked(rows, "value", "e")
+    assert found.dtype == np.float64
+    assert found.tolist() == [[0.0] * 3, [1.0] * 3]

@@ -1,0 +1,31 @@
+"""Cells of the small banks, trained for three steps."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tiny_worlds import D_CLEAN_LEARNER, POKE_LEARNER, SPRING_LEARNER
+
+from sprii_envs.banks import Bank
+from sprii_train.experiments.grid import folder_of
+from sprii_train.experiments.sources import ReaderBudget, Source, SourceCell, train_source
+from sprii_train.fit import TrainConfig
+
+TRAIN = TrainConfig(steps=3, pairs=6, warmup=1, checkpoint_every=2, log_every=1, precision="fp32")
+LEARNERS = {"d-clean": D_CLEAN_LEARNER, "spring": SPRING_LEARNER}
+
+
+def silent(step: int, values: dict[str, float]) -> None:
+    """A report to nobody."""
+
+
+def cell_of(bank: Bank, world: str, recipe: str = "align-cross", **changes: Any) -> SourceCell:
+    """A cell of a small bank."""
+    learner = LEARNERS.get(world, POKE_LEARNER)
+    base = SourceCell(world, recipe, learner, TRAIN, str(bank.path), bank.fingerprint, readers=ReaderBudget(2, 5, 5))
+    return replace(base, **changes)
+
+
+def source_of(cell: SourceCell, root: Path) -> Source:
+    """The trained source of a cell, in its folder under a root."""
+    return train_source(cell, folder_of(cell, root), silent)

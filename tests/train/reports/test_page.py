@@ -1,0 +1,160 @@
+"""Reports as files: what is in the page, the tables and the pictures, and how numbers are written."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from sprii_train.analysis.statistics import Interval, Spread
+from sprii_train.reports.claims import Verdict
+from sprii_train.reports.page import (
+    METHOD,
+    Page,
+    Picture,
+    Table,
+    interval,
+    number,
+    paper_table_of,
+    print_page,
+    spread,
+    versions,
+    write_page,
+)
+from sprii_train.reports.paper import paper_panels
+
+
+def page() -> Page:
+    figure = Figure(figsize=(1, 1))
+    figure.subplots().plot([0, 1], [1, 0])
+    return Page(
+        title="Structure < Align & more",
+        lead="A check.",
+        tables=[
+            Table("Ours", ["Arm", "ρ, 95 %"], [["α = 1", "0.1 [0.0, 0.2]"], ["a, \"b\"", "n.a."]], "A note."),
+            Table("The paper's", ["Arm", "ρ"], [["x", "1"]], paper=frozenset({0})),
+        ],
+        verdicts=[
+            Verdict("It rises", "held", "difference: 1, 2, 3"),
+            Verdict("It falls", "did not hold", "difference: 1, 2, 3"),
+            Verdict("It stays", "held in 2 of 3 sources", "difference: 1"),
+            Verdict("It is tested", "not tested", "needs the arms b"),
+        ],
+        pictures=[Picture("curve", "A curve", "It falls.", figure)],
+        command="sprii reproduce tab:x --seeds 3",
+        facts={"Budget": "3 steps", "Versions": "none"},
+        data={"table": "tab:x", "rows": [{"arm": "a", "ratio": 0.25}]},
+    )  # fmt: skip
+
+
+def test_files_of_a_report(tmp_path: Path):
+    root = tmp_path / "deep" / "tab-x"
+    write_page(page(), root)
+    assert {file.name for file in root.iterdir()} == {
+        "report.html", "results.json", "table-1.csv", "table-2.csv", "curve.png",
+    }  # fmt: skip
+    assert (root / "curve.png").read_bytes().startswith(b"\x89PNG")
+    with open(root / "table-1.csv", encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [["Arm", "ρ, 95 %"], ["α = 1", "0.1 [0.0, 0.2]"], ['a, "b"', "n.a."]]
+    told = json.loads((root / "results.json").read_text(encoding="utf-8"))
+    assert told["rows"] == [{"arm": "a", "ratio": 0.25}]
+    assert (told["table"], told["title"]) == ("tab:x", "Structure < Align & more")
+    assert told["verdicts"][1] == {"claim": "It falls", "verdict": "did not hold", "evidence": "difference: 1, 2, 3"}
+    assert told["tables"][1] == {
+        "title": "The paper's", "columns": ["Arm", "ρ"], "rows": [["x", "1"]], "note": "", "paper": [0],
+    }  # fmt: skip
+    assert told["facts"] == {"Budget": "3 steps", "Versions": "none"}
+    write_page(page(), root, "-validation")
+    assert (root / "report-validation.html").read_bytes() == (root / "report.html").read_bytes()
+    assert (root / "results-validation.json").exists()
+    assert (root / "table-2-validation.csv").exists()
+    assert (root / "curve-validation.png").exists()
+
+
+def test_the_html_page_stands_alone_and_escapes(tmp_path: Path):
+    write_page(page(), tmp_path)
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<h1>Structure &lt; Align &amp; more</h1>" in html
+    text = re.sub(r"base64,[A-Za-z0-9+/=]+", "", html)
+    assert "http" not in text
+    assert html.count("data:image/png;base64,") == 1
+    for words in ("A note.", "It falls.", METHOD, "sprii reproduce tab:x --seeds 3", "3 steps"):
+        assert words in text
+    assert re.findall(r'<tr( class="paper")?><td class="arm">([^<]*)<', text) == [
+        ("", "α = 1"), ("", "a, &#34;b&#34;"), (' class="paper"', "x"),
+    ]  # fmt: skip
+    assert re.findall(r'<td class="text (\w+)">([^<]*)<', text) == [
+        ("held", "held"), ("not", "did not hold"), ("some", "held in 2 of 3 sources"), ("some", "not tested"),
+    ]  # fmt: skip
+
+
+def test_a_page_without_pictures_and_verdicts(tmp_path: Path):
+    write_page(replace(page(), pictures=[], verdicts=[], tables=[]), tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {"report.html", "results.json"}
+
+
+def test_not_a_number_is_refused_and_leaves_the_old_results(tmp_path: Path):
+    write_page(page(), tmp_path)
+    before = (tmp_path / "results.json").read_bytes()
+    with pytest.raises(ValueError, match="JSON"):
+        write_page(replace(page(), data={"rows": [float("nan")]}), tmp_path)
+    assert (tmp_path / "results.json").read_bytes() == before
+
+
+def test_a_page_on_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    print_page(page())
+    out = capsys.readouterr().out
+    for words in (
+        "Ours",
+        "α = 1",
+        "0.1 [0.0, 0.2]",
+        "The paper's",
+        "held in 2 of 3 sources: It stays",
+        "needs the arms b",
+    ):
+        assert words in out
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "n.a."), (float("nan"), "n.a."), (0.0, "0.0000"), (0.99349, "0.9935"), (-0.5, "-0.5000"),
+     (104.296, "104.30"), (9.99999, "10.0000"), (10.0, "10.00"), (0.0099, "0.009900"), (0.0000123, "0.000012"), (-20.126, "-20.13")],
+)  # fmt: skip
+def test_numbers(value: float | None, text: str):
+    assert number(value) == text
+
+
+def test_spreads_and_intervals():
+    assert spread(None) == interval(None) == "n.a."
+    assert spread(Spread(0.99352, 0.00071, 3)) == "0.9935 ± 0.0007"
+    assert spread(Spread(28.094, 1.931, 3)) == "28.09 ± 1.93"
+    assert spread(Spread(0.00634, 0.00104, 3)) == "0.00634 ± 0.00104"
+    assert spread(Spread(0.5, float("nan"), 1)) == "0.5000"
+    assert interval(Interval(0.182, 0.132, 0.2343, 0.95, 64, "system")) == "0.1820 [0.1320, 0.2343]"
+    assert interval(Interval(-6.3, -11.0, 0.004, 0.95, 64, "system")) == "-6.3000 [-11.00, 0.004000]"
+
+
+def test_the_papers_tables_are_grey_and_rectangular():
+    table = paper_table_of("The paper's", [["Arm", "a", "b"], ["x", "1"], ["y", "2", "3"]], "From the appendix.")
+    assert table == Table(
+        "The paper's", ["Arm", "a", "b"], [["x", "1", ""], ["y", "2", "3"]], "From the appendix.", frozenset({0, 1})
+    )
+    wide = paper_table_of("", [["", "Validation"], ["α", "Ratio", "Drag"]])
+    assert wide.columns == ["", "Validation", ""]
+
+
+def test_two_labels_of_one_table():
+    assert paper_panels("tab:fidelity-full") is not None
+    assert paper_panels("tab:fidelity-full") == paper_panels("tab:pokeworld-geometry")
+    with pytest.raises(ValueError, match=r"numbers of 'tab:nothing' are not kept; kept: .*tab:refinement-full"):
+        paper_panels("tab:nothing")
+
+
+def test_versions_name_what_numbers_depend_on():
+    assert re.fullmatch(r"sprii \S+, torch \S+, numpy \S+, .*scikit-learn \S+, Python 3\.\S+", versions())
+    assert f"numpy {np.__version__}" in versions()
