@@ -1,6 +1,7 @@
 """The `sprii` command. Every subcommand is a dataclass; heavy imports wait until one is chosen."""
 
 import io
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,7 +126,7 @@ class Reproduce:
         written = [f"sprii reproduce {self.target}", f"--preset {self.preset}"]
         for name in ("seeds", "arms", "steps", "out"):
             if (given := getattr(self, name)) is not None:
-                written.append(f"--{name} {given}")
+                written.append(f"--{name} {shlex.quote(str(given))}")
         plan = Plan(found, self.preset, root, seeds, arms, self.steps)
         page = reproduce(plan, " ".join(written), workers=self.workers)
         print_page(page)
@@ -354,7 +355,9 @@ def _list_targets() -> None:
     table = Table("table or figure", "what it shows", box=None, pad_edge=False)
     for name in PRESET_NAMES:
         table.add_column(name, justify="right")
-    table.add_row("tab:dclean-full", "D-Clean: objectives and relations (dclean)", "< 1 min", "10 min", "35 h")
+    dclean = {"smoke": "< 1 min", "quick": "10 min", "paper": "35 h"}
+    title = "D-Clean: objectives and relations (dclean)"
+    table.add_row("tab:dclean-full", title, *(dclean.get(name, "–") for name in PRESET_NAMES))
     for target in TARGETS.values():
         table.add_row(target.label, target.title, *(span(estimate(target, name)) for name in PRESET_NAMES))
     console = Console(width=None if Console().is_terminal else 120)
@@ -395,7 +398,7 @@ def _dclean(
         if repeated := sorted({a for a in named if named.count(a) > 1}):
             raise ValueError(f"--arms names {repeated[0]!r} twice")
         preset = replace(preset, arms=named)
-        written.append(f"--arms {arms}")
+        written.append(f"--arms {shlex.quote(arms)}")
     if steps is not None:
         preset = replace(preset, train=replace(preset.train, steps=steps))
         written.append(f"--steps {steps}")
@@ -404,7 +407,7 @@ def _dclean(
     if workers is not None and workers < 1:
         raise ValueError(f"--workers is {workers}; legal: an integer >= 1")
     if out not in (Path("runs/quickstart"), Path(f"runs/dclean-{preset_name}")):
-        written.append(f"--out {out}")
+        written.append(f"--out {shlex.quote(str(out))}")
     print(f"D-Clean, preset {preset.name}: {preset.note}", file=sys.stderr)
     bank = open_bank(preset, out)
     planned = cells(preset, bank, population=population)

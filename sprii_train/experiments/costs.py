@@ -5,14 +5,18 @@ from functools import cache
 
 import torch
 
-from sprii_train.experiments.presets import budget
-from sprii_train.experiments.targets import Target
+from sprii_train.experiments.presets import BUDGETS, budget
+from sprii_train.experiments.sources import ReaderBudget
+from sprii_train.experiments.targets import Group, Target
 from sprii_train.experiments.worlds import WORLDS
 
 REFERENCE_RATE = 95e9
 """FLOP/s of the product below, one thread, on the machine of the seconds below."""
 
 STEP_SECONDS = {
+    ("d-clean", "smoke"): 0.02,
+    ("d-clean", "quick"): 0.05,
+    ("d-clean", "paper"): 0.27,
     ("poke", "smoke"): 0.02,
     ("poke", "quick"): 0.095,
     ("poke", "states"): 0.04,
@@ -23,29 +27,42 @@ STEP_SECONDS = {
 }
 """Seconds of an update, one thread, nothing else running (`python benchmarks/training.py`)."""
 
-READER_SECONDS = 0.006  # of a reader's update
-MEASURE_SECONDS = {"formation": 60.0, "direction": 20.0, "landscape": 60.0, "value": 60.0}
-READER_FITS = {"landscape": 1, "value": 4}  # arms of the common reader; "landscape" fits one reader
+READER_SECONDS = 0.006  # of an update of a reader or a route
+MEASURE_SECONDS = {"direction": 20.0, "atlas": 20.0, "evidence": 30.0, "cost": 0.0}
+OTHERS = 60.0  # of every other measure, encoding and probes, without the fits below
+READER_FITS = {"landscape": 1, "value": 4, "sealed": 1, "bottleneck": 4, "poke-value": 4, "targeted": 2}
+ROUTE_FITS = {"value": 4, "routes": 18, "object-routes": 3}  # in units of `route_updates`
 
 
-def estimate(target: Target, preset: str) -> float:
-    """Seconds on this machine, one worker, with no source trained yet."""
+def estimate(target: Target, preset: str) -> float | None:
+    """Seconds on this machine, one worker, with no source trained yet; None where a world lacks the preset."""
+    if any(preset not in BUDGETS[group.world] for group in target.groups):
+        return None
     total = 0.0
     for group in target.groups:
-        world = group.world.split("-")[0]
-        spent = budget(WORLDS[group.world], preset)
-        sources = len(spent.sources) * len(group.arms(preset))
+        world = "poke" if group.world.startswith("poke") else group.world
+        spent, measures = budget(WORLDS[group.world], preset), ()
+        sources = len(spent.sources)
+        if isinstance(group, Group):
+            sources, measures = sources * len(group.arms(preset)), group.measures
+        elif not group.trains:
+            continue
         total += sources * spent.train.steps * STEP_SECONDS[world, preset]
-        updates = 10_000 if spent.reader_steps is None else spent.reader_steps
-        for measure in group.measures:
-            readers = READER_FITS.get(measure, 0) * (spent.readers if measure == "value" else 1)
+        readers = ReaderBudget()
+        updates = readers.updates if spent.reader_steps is None else spent.reader_steps
+        route_updates = readers.route_updates if spent.route_steps is None else spent.route_steps
+        for measure in measures:
+            fits = READER_FITS.get(measure, 0) * updates + ROUTE_FITS.get(measure, 0) * route_updates
+            count = 1 if measure == "landscape" else spent.readers
             share = 0.2 if preset == "smoke" else 1.0
-            total += sources * (share * MEASURE_SECONDS[measure] + readers * updates * READER_SECONDS)
+            total += sources * (share * MEASURE_SECONDS.get(measure, OTHERS) + count * fits * READER_SECONDS)
     return total * REFERENCE_RATE / product_rate()
 
 
-def span(seconds: float) -> str:
-    """`< 1 min`, `25 min`, `7 h`, `12 days`."""
+def span(seconds: float | None) -> str:
+    """`< 1 min`, `25 min`, `7 h`, `12 days`; `–` for none."""
+    if seconds is None:
+        return "–"
     if seconds < 60:
         return "< 1 min"
     if seconds < 5400:

@@ -33,4 +33,9 @@ def cost(source: Source) -> dict[str, Any]:
             train_step(learner, windows, arm.objective, optimizer, config, step, precision)
             marks.append((read - began, time.perf_counter() - read))
     batch, update = np.median(marks[WARM:], axis=0)
-    return {"update_seconds": float(update), "batch_seconds": float(batch), "pairs": config.pairs}
+    return {
+        "update_seconds": float(update),
+        "batch_seconds": float(batch),
+        "pairs": config.pairs,
+        "reader_updates": cell.readers.updates,
+    }

@@ -92,6 +92,8 @@ def _cost(rows: Sequence[Row]) -> list[Table]:
 
     lines = [
         line("Source optimizer updates", lambda row: row["steps"]),
+        line("Additional continuation updates", lambda row: 0),
+        line("Reader updates per fitted reader", lambda row: row["reader_updates"]),
         line("Pairs a batch", lambda row: row["pairs"]),
         line("Trainable source parameters", lambda row: row["parameters"]),
         line("Compute-only time per source update (s)", lambda row: row["update_seconds"], spread),

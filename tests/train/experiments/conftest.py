@@ -1,16 +1,13 @@
 """One trained source of each small world, and all that is measured of it."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from tiny_sources import cell_of, silent, source_of
+from tiny_sources import cell_of, row_of, source_of
 
 from sprii_envs.banks import Bank
-from sprii_train.experiments.grid import folder_of
-from sprii_train.experiments.sources import Source, SourceCell
+from sprii_train.experiments.sources import Source
 
 
 @pytest.fixture(scope="session")
@@ -30,20 +27,9 @@ def spring_source(spring_bank: Bank, cells_root: Path) -> Source:
 
 @pytest.fixture(scope="session")
 def poke_row(poke_source: Source, cells_root: Path) -> dict[str, Any]:
-    return measured(poke_source.cell, cells_root, ("formation", "direction"))
+    return row_of(poke_source.cell, cells_root, ("formation", "direction"))
 
 
 @pytest.fixture(scope="session")
 def spring_row(spring_source: Source, cells_root: Path) -> dict[str, Any]:
-    return measured(spring_source.cell, cells_root, ("formation", "landscape", "value"))
-
-
-def measured(cell: SourceCell, root: Path, measures: tuple[str, ...]) -> dict[str, Any]:
-    """The row of a source with all of these measures, as a report gets it."""
-    folder, row = folder_of(cell, root), {"arrays": {}}
-    for measure in measures:
-        torch.manual_seed(0)
-        one = replace(cell, measure=measure)
-        row |= one.run(folder, silent)
-        row["arrays"][measure] = str(folder / one.arrays)
-    return row
+    return row_of(spring_source.cell, cells_root, ("formation", "landscape", "value"))

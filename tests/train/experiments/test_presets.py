@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from sprii_train.experiments.costs import span
+from sprii_train.experiments import costs
+from sprii_train.experiments.costs import estimate, span
 from sprii_train.experiments.presets import BUDGETS, PRESET_NAMES, Budget, budget
 from sprii_train.experiments.sources import ReaderBudget
+from sprii_train.experiments.targets import TARGETS, Group
 from sprii_train.experiments.worlds import POKE_WORLD, SPRING_WORLD, WORLDS
 from sprii_train.learners import JEPA, JEPAConfig
 
@@ -79,8 +81,32 @@ def test_refused():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.5, "< 1 min"), (59, "< 1 min"), (60, "1 min"), (1500, "25 min"), (5399, "90 min"), (5400, "2 h"),
+    [(None, "–"), (0.5, "< 1 min"), (59, "< 1 min"), (60, "1 min"), (1500, "25 min"), (5399, "90 min"), (5400, "2 h"),
      (7 * 3600, "7 h"), (2 * 86400, "2 days"), (12.4 * 86400, "12 days")],
 )  # fmt: skip
-def test_spans_of_time(seconds: float, text: str):
+def test_spans_of_time(seconds: float | None, text: str):
     assert span(seconds) == text
+
+
+def test_estimates_grow_with_arms_sources_and_steps(monkeypatch: pytest.MonkeyPatch):
+    """By hand for one target, doubled where the machine is half as fast; none where a world lacks the preset."""
+    monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE)
+    horizon = TARGETS["tab:v3-horizon"]  # one arm, one measure: value
+    spent = budget(SPRING_WORLD, "paper")
+    training = 3 * spent.train.steps * costs.STEP_SECONDS["spring", "paper"]
+    fits = 3 * 3 * (4 * 10_000 + 4 * 1_000) * costs.READER_SECONDS
+    assert estimate(horizon, "paper") == pytest.approx(training + 3 * costs.OTHERS + fits)
+    for target in TARGETS.values():
+        found = {preset: estimate(target, preset) for preset in PRESET_NAMES}
+        has = all("states" in BUDGETS[group.world] for group in target.groups)
+        assert (found.pop("states") is None) == (not has)
+        smoke, quick, paper = (found[preset] for preset in ("smoke", "quick", "paper"))
+        assert smoke is not None
+        assert quick is not None
+        assert paper is not None
+        trains = any(isinstance(group, Group) or group.trains for group in target.groups)
+        assert (0 < smoke < quick < paper) == trains
+    whole = estimate(horizon, "quick")
+    assert whole is not None
+    monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE / 2)
+    assert estimate(horizon, "quick") == pytest.approx(2 * whole)

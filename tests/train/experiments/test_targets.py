@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from tiny_sources import cell_of, silent, source_of
+from tiny_sources import cell_of, row_of, silent
 from tiny_worlds import D_CLEAN_SMALL, SPRING_SEALED_SMALL
 
 from sprii_envs.banks import Bank, build
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.pairings import PairingCell
 from sprii_train.experiments.presets import PRESET_NAMES, budget
-from sprii_train.experiments.sources import Source
 from sprii_train.experiments.targets import TARGETS, Group, Pairings, Target, target
 from sprii_train.experiments.targets.base import arms_of, spread_of, spread_table, stacked, value_of
 from sprii_train.experiments.worlds import WORLDS
@@ -38,27 +37,23 @@ def family(world: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def d_clean_source(tmp_path_factory: pytest.TempPathFactory) -> Source:
-    bank = build(D_CLEAN_SMALL, tmp_path_factory.mktemp("banks") / "d-clean")
-    return source_of(cell_of(bank, "d-clean", "structure"), tmp_path_factory.mktemp("cells"))
-
-
-@pytest.fixture(scope="module")
-def measured(poke_source: Source, spring_source: Source, d_clean_source: Source, poke_bank: Bank) -> dict[str, Row]:
+def measured(poke_bank: Bank, spring_bank: Bank, cells_root: Path) -> dict[str, Row]:
     """World → every measure that a target asks of it: its row and its arrays."""
+    d_clean = build(D_CLEAN_SMALL, cells_root.parent / f"{cells_root.name}-d-clean")
+    cells = (cell_of(poke_bank, "poke", "structure"), cell_of(spring_bank, "spring"), cell_of(d_clean, "d-clean"))
     found: dict[str, Row] = {}
-    sealed = replace(spring_source.world, sealed=SPRING_SEALED_SMALL)
-    for source in (poke_source, replace(spring_source, world=sealed), d_clean_source):
-        world = source.world.name
-        asked = {m for t in TARGETS.values() for g in t.groups if isinstance(g, Group) and family(g.world) == world
-                 for m in g.measures}  # fmt: skip
-        found[world] = {}
-        for measure in sorted(asked):
-            each = replace(source, cell=replace(source.cell, measure=measure))
-            row, file = MEASURES[measure](each), source.folder / each.cell.arrays
-            found[world][measure] = row, load_file(file) if file.exists() else {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(WORLDS, "spring", replace(WORLDS["spring"], sealed=SPRING_SEALED_SMALL))
+        for cell in cells:
+            groups = [g for t in TARGETS.values() for g in t.groups if isinstance(g, Group)]
+            asked = {m for g in groups if family(g.world) == cell.world for m in g.measures}
+            found[cell.world] = {}
+            for measure in sorted(asked):
+                row = row_of(cell, cells_root, [measure])
+                file = Path(row.pop("arrays")[measure])
+                found[cell.world][measure] = row, load_file(file) if file.exists() else {}
     pairs = PairingCell("poke", "g3", ("train",), 0, str(poke_bank.path), poke_bank.fingerprint)
-    found["pairs"] = pairs.run(poke_source.folder, silent)["pairs"]["train"]
+    found["pairs"] = pairs.run(cells_root, silent)["pairs"]["train"]
     return found
 
 
@@ -82,15 +77,15 @@ def planted(
                     continue
                 rng = np.random.default_rng([seed, *f"{group.world} {arm}".encode()])
                 row = rows.setdefault((group.world, arm, seed), {"arrays": {}})
-                row |= {"world": group.world, "arm": arm, "label": EVERY_RECIPE[arm].label, "seed": seed}
+                named = {"world": group.world, "arm": arm, "label": EVERY_RECIPE[arm].label, "seed": seed}
+                row |= named
                 if isinstance(group, Pairings):
                     row["pairs"] = {split: moved(measured["pairs"], rng) for split in group.splits}
                     continue
-                row |= {"steps": 3, "train_seconds": 1.0, "parameters": 100}
                 for measure in group.measures:
                     numbers, arrays = measured[family(group.world)][measure]
                     renamed = (lambda key: key.replace("confirmation", "test")) if "-r" in group.world else str
-                    row |= {renamed(key): moved(value, rng) for key, value in numbers.items()}
+                    row |= {renamed(key): moved(value, rng) for key, value in numbers.items()} | named
                     file = folder / f"{group.world}-{arm}-{seed}-{measure}.safetensors"
                     scaled = {
                         renamed(key): a

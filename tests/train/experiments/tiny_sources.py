@@ -1,5 +1,6 @@
 """Cells of the small banks, trained for three steps."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from tiny_worlds import D_CLEAN_LEARNER, POKE_LEARNER, SPRING_LEARNER
 
 from sprii_envs.banks import Bank
+from sprii_train.checkpoints import read_json, write_json
 from sprii_train.experiments.grid import folder_of
 from sprii_train.experiments.sources import ReaderBudget, Source, SourceCell, train_source
 from sprii_train.fit import TrainConfig
@@ -24,6 +26,18 @@ def cell_of(bank: Bank, world: str, recipe: str = "align-cross", **changes: Any)
     learner = LEARNERS.get(world, POKE_LEARNER)
     base = SourceCell(world, recipe, learner, TRAIN, str(bank.path), bank.fingerprint, readers=ReaderBudget(2, 5, 5))
     return replace(base, **changes)
+
+
+def row_of(cell: SourceCell, root: Path, measures: Sequence[str]) -> dict[str, Any]:
+    """The row of a source with all of these measures, each taken once, as a report gets it."""
+    folder, row = folder_of(cell, root), {"arrays": {}}
+    for measure in measures:
+        one = replace(cell, measure=measure)
+        if not (folder / one.result).exists():
+            write_json(folder / one.result, one.run(folder, silent))
+        row |= read_json(folder / one.result)
+        row["arrays"][measure] = str(folder / one.arrays)
+    return row
 
 
 def source_of(cell: SourceCell, root: Path) -> Source:

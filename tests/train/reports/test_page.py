@@ -123,7 +123,8 @@ def test_a_page_on_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch:
 @pytest.mark.parametrize(
     ("value", "text"),
     [(None, "n.a."), (float("nan"), "n.a."), (0.0, "0.0000"), (0.99349, "0.9935"), (-0.5, "-0.5000"),
-     (104.296, "104.30"), (9.99999, "10.0000"), (10.0, "10.00"), (0.0099, "0.009900"), (0.0000123, "0.000012"), (-20.126, "-20.13")],
+     (104.296, "104.30"), (9.99999, "10.0000"), (10.0, "10.00"), (0.0099, "0.009900"), (0.0000123, "0.000012"),
+     (-20.126, "-20.13")],
 )  # fmt: skip
 def test_numbers(value: float | None, text: str):
     assert number(value) == text
