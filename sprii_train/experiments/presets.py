@@ -73,7 +73,7 @@ POKE_BUDGETS = {
 }
 
 SPRING_BUDGETS = {
-    "smoke": Budget(replace(_TINY, history=96), _SMOKE, (0,), 1, 20, _RUN_NOTE, judged=False),
+    "smoke": Budget(replace(_TINY, history=96), _SMOKE, (0,), 1, 20, _RUN_NOTE, judged=False, route_steps=_RUN_ROUTES),
     "quick": Budget(
         replace(_NARROW, history=96),
         TrainConfig(steps=1_500, pairs=24, learning_rate=1e-3, warmup=100, checkpoint_every=250),

@@ -51,7 +51,7 @@ def test_landscapes_share_a_scale_by_factor():
         assert axis.get_xlabel().startswith("target's")
         assert axis.get_ylabel().startswith("donor's")
     title = next(axis.get_title() for axis in axes if axis.get_title().startswith("Align · mass (kg)"))
-    assert "depth 1 [0.9, 1.1], ρ = 1.00" in title
+    assert "depth 1 [0.9, 1.1]\nρ = 1.00" in title
     # Donors are rows: row 4 of the picture holds the errors of the highest donor level.
     shown = np.asarray(axes[0].images[0].get_array())
     assert (shown == panels["structure"]["mass"].valley.grid).all()

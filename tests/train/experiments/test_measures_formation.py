@@ -1,0 +1,79 @@
+"""Evidence of numerical states, the atlas, and what an update costs."""
+
+import sys
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from tiny_sources import TRAIN
+
+from sprii_envs.banks import Bank
+from sprii_train.analysis.formation import POKE_FACTORS, fit_ridge, poke_evidence, probe_factors, score
+from sprii_train.analysis.populations import Development, Sample, Training
+from sprii_train.experiments.measures import MEASURES
+from sprii_train.experiments.sources import Source
+from sprii_train.experiments.worlds import POKE_WORLD, encode_histories
+
+
+def test_evidence_by_hand(poke_source: Source, poke_bank: Bank, monkeypatch: pytest.MonkeyPatch):
+    """Of numerical states alone: the learner is not read."""
+    module = sys.modules["sprii_train.experiments.measures.evidence"]
+    monkeypatch.setattr(module, "probe_factors", partial(probe_factors, kinds=("ridge",)))  # networks take seconds
+    row = MEASURES["evidence"](replace(poke_source, learner=None))  # type: ignore[arg-type]
+    assert len(row) == 2 * 3
+
+    def one(split: str) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        table, features = poke_bank.split(split), []
+        for e in table["episode"]:
+            for last in (24, 32, 40, 47):
+                states = poke_bank["states"][e, last - 23 : last + 1][None]
+                features.append(poke_evidence(states, poke_bank["actions"][e, last - 23 : last][None])[0])
+        columns = {name: np.repeat(table[name], 4) for name in ("mass", "drag", "stiffness")}
+        return np.array(features), np.repeat(table["system"], 4), columns
+
+    train, held_out = Sample(Training("train"), *one("train")), Sample(Development("validation"), *one("validation"))
+    for factor in POKE_FACTORS:
+        expected = score(fit_ridge(train, factor), held_out).r2
+        assert row[f"one_ridge_{factor.name}"] == pytest.approx(expected, rel=1e-6)
+    # Four whole episodes tell the mass: the impulse that the finger lacks is what the object got.
+    assert row["all_ridge_mass"] > 0.9
+    assert row["all_ridge_mass"] > row["one_ridge_mass"]
+
+
+def test_atlas_by_hand(poke_source: Source, poke_bank: Bank):
+    source = replace(poke_source, cell=replace(poke_source.cell, measure="atlas"))
+    row = MEASURES["atlas"](source)
+    kept = load_file(source.folder / source.cell.arrays)
+    learner, reader = source.learner, POKE_WORLD.reader(poke_bank, source.learner.config)
+
+    def rollouts(split: str) -> np.ndarray:
+        table = poke_bank.split(split)
+        return np.mean([encode_histories(learner, reader, table, start) for start in (1, 9, 17, 24)], axis=0)
+
+    train = rollouts("train")
+    centroids = ((rollouts("validation") - train.mean(0)) / train.std(0)).reshape(12, 4, -1).mean(1)
+    _, singular, axes = np.linalg.svd(centroids - centroids.mean(0), full_matrices=False)
+    signs = np.sign([axis[np.abs(axis).argmax()] for axis in axes[:2]])
+    np.testing.assert_allclose(kept["xy"], (centroids - centroids.mean(0)) @ axes[:2].T * signs, atol=1e-5)
+    np.testing.assert_allclose(kept["shares"], singular[:2] ** 2 / (singular**2).sum(), rtol=1e-5)
+    assert (row["pc1"], row["pc2"]) == pytest.approx(tuple(kept["shares"]))
+    for factor in ("mass", "drag", "stiffness"):
+        assert kept[factor].tolist() == poke_bank.split("validation")[factor][::4].tolist()
+
+
+def test_timing_an_update_leaves_everything_as_it_was(poke_source: Source):
+    before = {name: value.clone() for name, value in poke_source.learner.state_dict().items()}
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    torch.manual_seed(11)
+    row: dict[str, Any] = MEASURES["cost"](poke_source)
+    assert torch.equal(torch.rand(3), expected)
+    assert all(torch.equal(value, before[name]) for name, value in poke_source.learner.state_dict().items())
+    assert not poke_source.learner.training
+    assert row["update_seconds"] > 0
+    assert row["batch_seconds"] > 0
+    assert (row["pairs"], row["reader_updates"]) == (TRAIN.pairs, poke_source.cell.readers.updates)

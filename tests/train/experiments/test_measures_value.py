@@ -1,0 +1,250 @@
+"""Measures of Value on sources that know the factors, or nothing of them, and against plain computations."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from knowing import knowing_source
+from safetensors.numpy import load_file
+from tiny_sources import cell_of, source_of
+from tiny_worlds import D_CLEAN_SMALL, SPRING_SEALED_SMALL
+
+from sprii_envs.banks import Bank, build
+from sprii_envs.world import sensitivity
+from sprii_train.analysis.formation import Factor, fit_ridge, score
+from sprii_train.analysis.populations import PopulationError, Sample
+from sprii_train.analysis.value.fitting import FitConfig
+from sprii_train.analysis.value.readers import ReaderConfig, fit_readers
+from sprii_train.experiments.measures import MEASURES
+from sprii_train.experiments.measures.routes import object_only, route_errors
+from sprii_train.experiments.measures.targeted import mass_dominance
+from sprii_train.experiments.measures.value import reader_config
+from sprii_train.experiments.poke_cases import donor_probes, poke_cases
+from sprii_train.experiments.sources import ReaderBudget, Source
+from sprii_train.experiments.spring_cases import donors_of, sealed_cases, training_cases
+from sprii_train.experiments.worlds import SPRING_WORLD
+
+BUDGET = ReaderBudget(2, 5, 10)
+
+
+# D-Clean's bottleneck
+
+
+@pytest.fixture(scope="module")
+def d_clean(tmp_path_factory: pytest.TempPathFactory) -> Bank:
+    protocol = D_CLEAN_SMALL.replace(systems={"train": 60, "validation": 24, "test": 4})
+    return build(protocol, tmp_path_factory.mktemp("bottleneck") / "bank")
+
+
+@pytest.fixture(scope="module")
+def bottlenecks(d_clean: Bank, tmp_path_factory: pytest.TempPathFactory):
+    """Rows and arrays of a source whose code is the drag, and of one whose code is noise."""
+    module, found = sys.modules["sprii_train.experiments.measures.bottleneck"], {}
+    fit = FitConfig(updates=300, batch=64, learning_rate=5e-3, schedule="cosine")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "HORIZONS", (2, 8))
+        patch.setattr(module, "reader_config", lambda source: ReaderConfig(slot=4, horizon=4, width=32, fit=fit))
+        for name, knows in (("knowing", True), ("noise", False)):
+            folder = tmp_path_factory.mktemp(name)
+            source = knowing_source(d_clean, "d-clean", folder, knows=knows, readers=ReaderBudget(1, 500, 10))
+            row = MEASURES["bottleneck"](source)
+            found[name] = row, load_file(folder / source.cell.arrays)
+    return found
+
+
+def test_a_code_that_is_the_drag_is_worth_what_the_drag_is_worth(bottlenecks):
+    row = bottlenecks["knowing"][0]
+    assert row["persistent_h8"] == pytest.approx(row["oracle_h8"], rel=0.15)
+    assert row["decode_h8"] == pytest.approx(row["oracle_h8"], rel=0.15)
+    assert row["persistent_h8"] < 0.5 * row["null_h8"]
+    assert row["wrong_h8"] > 1.3 * row["null_h8"]
+    assert row["decoder_r2"] > 0.999
+    assert row["decoder_mse"] < 1e-3
+
+
+def test_a_code_of_noise_is_worth_nothing(bottlenecks, d_clean: Bank):
+    row = bottlenecks["noise"][0]
+    assert row["persistent_h8"] == pytest.approx(row["null_h8"], rel=0.1)
+    assert row["wrong_h8"] == pytest.approx(row["persistent_h8"], rel=0.1)
+    assert row["oracle_h8"] == pytest.approx(bottlenecks["knowing"][0]["oracle_h8"], rel=1e-6)
+    train, held_out = (d_clean.split(split)["drag"] for split in ("train", "validation"))
+    constant = 1 - np.mean((held_out - train.mean()) ** 2) / held_out.var()
+    assert row["decoder_r2"] == pytest.approx(constant, abs=0.02)
+
+
+def test_bottleneck_arrays(bottlenecks, d_clean: Bank):
+    row, kept = bottlenecks["knowing"]
+    for arm in ("null", "persistent", "decode", "oracle", "wrong"):
+        assert kept[arm].shape == (1, 24, 2)
+        for k, h in enumerate((2, 8)):
+            assert row[f"{arm}_h{h}"] == pytest.approx(kept[arm][..., k].mean())
+    assert kept["decoder"].shape == (24,)
+    assert row["decoder_mse"] == pytest.approx(kept["decoder"].mean())
+    drag = d_clean.split("validation")["drag"][::4]
+    assert bottlenecks["noise"][0]["decoder_r2"] == pytest.approx(
+        1 - bottlenecks["noise"][1]["decoder"].mean() / drag.var(), rel=1e-6
+    )
+    # Raw-state errors: a state moves by metres, and its standardised error is of another size.
+    assert 1e-4 < row["null_h8"] < 1.0
+
+
+# PokeWorld
+
+
+@pytest.fixture(scope="module")
+def knowing_poke(poke_bank: Bank, tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return knowing_source(poke_bank, "poke", tmp_path_factory.mktemp("poke"), readers=BUDGET)
+
+
+def test_component_errors_by_hand(poke_source: Source):
+    """Finger position, finger velocity, object position, object velocity; readers fitted once more."""
+    source = replace(poke_source, cell=replace(poke_source.cell, measure="poke-value"))
+    row = MEASURES["poke-value"](source)
+    kept = load_file(source.folder / source.cell.arrays)
+    cases = poke_cases(source)
+    readers = fit_readers(cases.train, "persistent", reader_config(source), (0, 1))
+    held_out, systems = cases.development, np.unique(cases.development.systems)
+    for r, reader in enumerate(readers):
+        errors = ((reader.predict(held_out).astype(np.float64) - held_out.targets) ** 2)[:, -1]
+        for i, columns in enumerate(([0, 1], [2, 3], [4, 5], [6, 7])):
+            by_hand = [errors[held_out.systems == s][:, columns].mean() for s in systems]
+            np.testing.assert_allclose(kept["persistent"][r, :, i], by_hand, rtol=1e-5)
+    for arm in ("null", "persistent", "shuffled", "oracle"):
+        assert kept[arm].shape == (2, 12, 4)
+        assert row[f"{arm}_h16"] == pytest.approx(kept[arm].mean())
+        assert row[f"{arm}_object_velocity_h16"] == pytest.approx(kept[arm][..., 3].mean())
+
+
+def test_donor_probes_read_what_the_codes_know(knowing_poke: Source, poke_source: Source):
+    known, learned = (donor_probes(poke_cases(source)) for source in (knowing_poke, poke_source))
+    assert set(known) == {"mass", "drag", "stiffness", "stiffness_over_mass"}
+    for factor in ("mass", "drag"):  # the log of a factor, read from the factor
+        assert np.corrcoef(known[factor].prediction, known[factor].truth)[0, 1] > 0.95
+    assert np.corrcoef(learned["mass"].prediction, learned["mass"].truth)[0, 1] < 0.8
+
+    samples = []
+    for cases, drawn in poke_cases(knowing_poke).populations:
+        once = {}
+        for i, window in enumerate(zip(drawn.donors.tolist(), drawn.starts.tolist(), strict=True)):
+            once.setdefault(window, i)
+        rows = np.array(list(once.values()))
+        factors = {name: column[rows] for name, column in cases.factors.items()}
+        samples.append(Sample(cases.population, cases.context[rows], cases.systems[rows], factors))
+    assert len(samples[1]) < 12 * 16  # some windows were drawn twice
+    expected = score(fit_ridge(samples[0], Factor("drag", log=True), penalties=(1.0,)), samples[1])
+    assert known["drag"].r2 == pytest.approx(expected.r2, rel=1e-9)
+    np.testing.assert_allclose(
+        known["stiffness_over_mass"].prediction, known["stiffness"].prediction - known["mass"].prediction
+    )
+
+
+def test_dominance_by_one_simulation_at_a_time(knowing_poke: Source, poke_bank: Bank):
+    cases, world, table = poke_cases(knowing_poke), poke_bank.world, poke_bank.table
+
+    def by_hand(split: str) -> np.ndarray:
+        drawn, rows = cases.drawn[split], []
+        for e, a in zip(drawn.episodes.tolist(), drawn.anchors.tolist(), strict=True):
+            values = [table[name][e] for name in ("mass", "drag", "stiffness")]
+            now, actions = poke_bank["states"][e, a].astype(np.float64), poke_bank["actions"][e, a : a + 16]
+            last = [sensitivity(world, values, f, now, actions)[16] for f in ("mass", "drag")]
+            rows.append([np.sqrt(np.mean((x / cases.standardiser.scale) ** 2)) for x in last])
+        logs = [np.log(poke_bank.split("train")[name]).std() for name in ("mass", "drag")]
+        return np.array(rows) * logs
+
+    train, held_out = by_hand("train"), by_hand("validation")
+    z = (held_out - train.mean(0)) / train.std(0)
+    expected = [
+        (z[:, 0] - z[:, 1])[cases.development.systems == s].mean() for s in np.unique(cases.development.systems)
+    ]
+    found = mass_dominance(knowing_poke, cases)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    assert found.std() > 0.01
+
+
+def test_targeted_row_and_arrays(knowing_poke: Source):
+    source = replace(knowing_poke, cell=replace(knowing_poke.cell, measure="targeted"))
+    row = MEASURES["targeted"](source)
+    kept = load_file(source.folder / source.cell.arrays)
+    assert kept["null"].shape == kept["persistent"].shape == (2, 12)
+    assert kept["dominance"].shape == (12,)
+    assert row["persistent_h16"] == pytest.approx(kept["persistent"].mean())
+    probes = donor_probes(poke_cases(source))
+    assert {f"donor_{name}": scored.r2 for name, scored in probes.items()}.items() <= row.items()
+
+
+def test_routes_at_two_budgets(knowing_poke: Source):
+    source = replace(knowing_poke, cell=replace(knowing_poke.cell, measure="routes"))
+    row = MEASURES["routes"](source)
+    kept = load_file(source.folder / source.cell.arrays)
+    assert (row["updates_short"], row["updates_long"]) == (10, 50)
+    for name in ("short", "long"):
+        for route in ("r0", "m1", "m2", "m2-wrong"):
+            assert kept[f"{route}|{name}"].shape == (2, 12)
+            assert row[f"{route}_{name}"] == pytest.approx(kept[f"{route}|{name}"].mean())
+        assert row[f"gain_{name}"] == pytest.approx(row[f"m1_{name}"] - row[f"m2_{name}"])
+        assert row[f"wrong_minus_matched_{name}"] == pytest.approx(row[f"m2-wrong_{name}"] - row[f"m2_{name}"])
+        assert (kept[f"m2|{name}"] != kept[f"m2-wrong|{name}"]).any()
+    assert row["r0_long"] < row["r0_short"]
+    np.testing.assert_array_equal(kept["m1|short"], route_errors(poke_cases(source), 10, 2)["m1"])
+
+
+def test_routes_of_the_object_alone(knowing_poke: Source):
+    source = replace(knowing_poke, cell=replace(knowing_poke.cell, measure="object-routes"))
+    whole = poke_cases(source)
+    cases = object_only(whole)
+    np.testing.assert_array_equal(cases.development.targets, whole.development.targets[..., 4:])
+    assert cases.standardiser.scale.tolist() == whole.standardiser.scale[4:].tolist()
+    row = MEASURES["object-routes"](source)
+    kept = load_file(source.folder / source.cell.arrays)
+    assert set(kept) == {"r0", "m1", "m2", "m2-wrong"}
+    assert row["m2_h16"] == pytest.approx(kept["m2"].mean())
+
+
+# SpringWorld's sealed systems
+
+
+@pytest.fixture(scope="module")
+def native(spring_bank: Bank, cells_root: Path) -> Source:
+    source = source_of(cell_of(spring_bank, "spring", "native", measure="sealed"), cells_root)
+    return replace(source, world=replace(SPRING_WORLD, sealed=SPRING_SEALED_SMALL))
+
+
+def test_sealed_errors_by_hand(native: Source, spring_bank: Bank):
+    """Native's context of 7 dimensions reaches the slot of 64; readers of training queries, cold sealed queries."""
+    row = MEASURES["sealed"](native)
+    kept = load_file(native.folder / native.cell.arrays)["persistent"]
+    bank = native.world.open_sealed(spring_bank.path.parent)
+    assert row["sealed_bank"] == bank.fingerprint
+    assert row["strata"] == ["continuous"] * 4 + ["combination"] * 2
+    train, standardiser = training_cases(native)
+    cold = sealed_cases(native, bank, standardiser)
+    assert len(cold) == 6 * 6
+    assert set(cold.kinds.tolist()) == {"cold"}
+    readers = fit_readers(train, "persistent", reader_config(native), (0, 1))
+    assert readers[0].network.slot.weight.shape == (1, 7, 64)
+    for r, reader in enumerate(readers):
+        errors = ((reader.predict(cold).astype(np.float64) - cold.targets) ** 2).mean(-1)[:, -1]
+        by_hand = [errors[cold.systems == s].mean() for s in np.unique(cold.systems)]
+        np.testing.assert_allclose(kept[r], by_hand, rtol=1e-5)
+    assert row["primary"] == pytest.approx(kept[:, :4].mean())
+    assert row["secondary"] == pytest.approx(kept[:, 4:].mean())
+    assert row["pooled"] == pytest.approx(kept.mean())
+
+
+def test_sealed_donors_are_forced_episodes_of_the_same_sealed_system(native: Source, spring_bank: Bank):
+    bank = native.world.open_sealed(spring_bank.path.parent)
+    table = bank.split("sealed", unseal=True)
+    donors = native.world.episodes(bank, "sealed", unseal=True)
+    assert set(donors["kind"].tolist()) == {"forced"}
+    cold = table.select(table["kind"] == "cold")
+    rows = donors_of(cold, donors, 0)
+    assert donors["system"][rows].tolist() == cold["system"].tolist()
+
+
+def test_nothing_is_fitted_on_sealed_systems(native: Source, spring_bank: Bank):
+    bank = native.world.open_sealed(spring_bank.path.parent)
+    cold = sealed_cases(native, bank, training_cases(native)[1])
+    with pytest.raises(PopulationError, match="sealed"):
+        fit_readers(cold, "persistent", reader_config(native), (0,))  # type: ignore[arg-type]

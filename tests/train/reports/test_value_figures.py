@@ -1,0 +1,41 @@
+"""Figures of Value: what they say, on planted numbers."""
+
+import numpy as np
+import pytest
+
+from sprii_train.analysis.statistics import Interval
+from sprii_train.reports.figures import png
+from sprii_train.reports.value_figures import contrast_intervals, reader_horizons
+
+HORIZONS = (1, 4, 16)
+
+
+def interval(value: float, half: float = 0.1) -> Interval:
+    return Interval(value, value - half, value + 2 * half, 0.95, 64, "system")
+
+
+def test_readers_by_horizon():
+    errors = {"Null": np.array([0.1, 0.2, 0.4]), "Persistent": np.array([0.01, 0.02, 0.03])}
+    figure = reader_horizons(HORIZONS, errors, [interval(v) for v in (-0.3, 0.2, 0.5)], "Decode − Persistent")
+    left, right = figure.axes
+    assert {line.get_label(): line.get_ydata().tolist() for line in left.lines} == {
+        name: curve.tolist() for name, curve in errors.items()
+    }
+    assert left.get_yscale() == "log"
+    assert [label.get_text() for label in left.get_legend().get_texts()] == ["Null", "Persistent"]
+    assert [tick.get_text() for tick in right.get_xticklabels()] == ["1", "4", "16"]
+    segments = right.collections[0].get_segments()
+    np.testing.assert_allclose([(s[0, 1], s[1, 1]) for s in segments], [(-0.4, -0.1), (0.1, 0.4), (0.4, 0.7)])
+    assert right.get_ylabel() == "Decode − Persistent"
+    assert png(figure)[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_contrasts_from_top_to_bottom(count: int):
+    found = {f"component {i}": interval(0.1 * i) for i in range(count)}
+    (axis,) = contrast_intervals(found, "Null − Persistent").axes
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == list(found)
+    bars = [line for line in axis.lines if len(line.get_xdata()) == 2 and line.get_linewidth() == 2]
+    np.testing.assert_allclose([bar.get_xdata() for bar in bars], [(f.low, f.high) for f in found.values()])
+    assert axis.yaxis_inverted()
+    assert axis.get_xlabel() == "Null − Persistent"
