@@ -211,6 +211,7 @@ def test_an_arm_that_was_not_trained_leaves_its_statements_open(run: Reproduce):
 
 
 def test_other_steps_are_told(run: Reproduce, log: Log):
+    run(DIRECTION)
     page, _ = run(DIRECTION, arms=("g1",), steps=2)
     assert log.trained == ["poke-g1-seed0"]  # another source than that of three steps
     assert page.lead == "fig:v3-poke-semantics. Three steps; here 2 steps."

@@ -329,6 +329,49 @@ def test_quotes_of_springworld():
     quoted("tab:spring-functional-landscape", {"align-cross": {f"depth_{f}": d for f, d in depths.items()}}, 3)
 
 
+def test_quotes_of_readers():
+    readers = ("null", "persistent", "decode", "oracle", "wrong")
+    last = {f"{arm}_h32": v for arm, v in zip(readers, lines("tab:v3-bottleneck-endpoints")["32"], strict=True)}
+    quoted("tab:v3-bottleneck-endpoints", {"align-cross": last}, 4)
+
+    gains = {name: number(value) for name, value, _ in paper_panels("tab:frozen-head")[1][1:]}
+    null = lines("tab:frozen-head")["Null"][0]
+    persistent = null - gains["Null–Persistent"]
+    row = {"null_h16": null, "persistent_h16": persistent, "shuffled_h16": persistent + gains["Shuffled–Persistent"]}
+    quoted("tab:frozen-head", {"alpha-1": row}, 2)
+
+    probes = lines("tab:poke-targeted-utility", 1)
+    arms = {
+        a: dict(zip(("donor_mass", "donor_drag"), probes[n], strict=False)) for a, n in (("g1", "G1"), ("g2", "G2"))
+    }
+    quoted("tab:poke-targeted-utility", arms, 2)
+
+    arms = {}
+    for alpha, ratio, drag, _, gain, _ in paper_panels("tab:external-alpha")[0][1:]:
+        row = {"validation": {"ratio": number(ratio)}, "donor_drag": number(drag), "gain_long": 1e-3 * number(gain)}
+        arms[f"alpha-{alpha}"] = row
+    quoted("tab:external-alpha", arms, 3)
+
+
+def test_quotes_of_inputs_sealed_systems_and_costs():
+    visible, privileged = (lines("tab:v3-poke-input-diversity")[n] for n in ("Rendered history", "Privileged dynamics"))
+    factors = ("mass", "drag", "stiffness")
+    row = {"validation": {f"window_ridge_{f}": v for f, v in zip(factors, visible, strict=True)}}
+    row |= {f"one_mlp_{f}": v for f, v in zip(factors, privileged, strict=True)}
+    quoted("tab:v3-poke-input-diversity", {"supervised": row}, 2)
+
+    table = {head: cells for head, *cells in paper_panels("tab:v3-spring-sealed")[0][2:]}
+    arms = {
+        arm: dict(zip(("primary", "secondary", "pooled"), map(number, table[label]), strict=True))
+        for arm, label in (("native", "Native"), ("align-cross", "Align + Cross"))
+    }
+    quoted("tab:v3-spring-sealed", arms, 3)
+
+    seconds = lines("tab:spring-cost")["Compute-only time per source update (s)"]
+    arms = {arm: {"update_seconds": s} for arm, s in zip(("native", "align-cross"), seconds, strict=True)}
+    quoted("tab:spring-cost", arms, 1)
+
+
 # Helpers of targets
 
 
