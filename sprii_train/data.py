@@ -1,5 +1,6 @@
 """From a bank to training windows: a pure function of (seed, step), so that nothing about it needs to be saved."""
 
+import copy
 from typing import Any, Protocol
 
 import numpy as np
@@ -135,6 +136,7 @@ class PairedWindows:
         self.reader, self.relation, self.count, self.shortest = reader, relation, pairs, shortest
         self.table = reader.bank.split(episodes) if isinstance(episodes, str) else episodes
         self.pairs = PairSampler(self.table, relation, kernel, seed=seed, distinct="system")
+        self._own = slice(None)
         observed = reader.history if shortest is None else shortest
         self.windows = WindowSampler(self.table, history=observed, horizon=reader.horizons[-1], seed=seed)
         if shortest is not None and (self.table["length"] != reader.history).any():
@@ -157,11 +159,25 @@ class PairedWindows:
         image = getattr(self.reader, "image", 0)
         return told | ({"image": image} if image else {}) | ({"shortest": self.shortest} if self.shortest else {})
 
+    def shard(self, rank: int, world: int) -> "PairedWindows":
+        """The same batches, of which one rank's share of the pairs is read.
+
+        Raises:
+            ValueError: if the ranks do not divide the pairs.
+        """
+        if self.count % world:
+            raise ValueError(
+                f"{self.count} pairs cannot be shared evenly by {world} ranks; legal: a multiple of {world}"
+            )
+        part, share = copy.copy(self), self.count // world
+        part._own = slice(rank * share, (rank + 1) * share)
+        return part
+
     def __call__(self, step: int) -> Windows:
         """Rows 0…n−1 are the donors of rows n…2n−1."""
         w = self.windows.batch(step, self.pairs.batch(step, self.count), self.relation)
-        rows = np.concatenate([w.donor, w.recipient])
-        starts = np.concatenate([w.donor_start, w.recipient_start])
+        rows = np.concatenate([w.donor[self._own], w.recipient[self._own]])
+        starts = np.concatenate([w.donor_start[self._own], w.recipient_start[self._own]])
         episodes = self.table["episode"][rows]
         if self.shortest is None:
             return self.reader.read(episodes, starts)

@@ -1,7 +1,8 @@
 """One training engine for every learner: progress, TensorBoard, checkpoints, exact resume, NaN guard.
 
 Batches, dropout masks and random directions are functions of (seed, step), so a state is weights, moments and a step
-number, and a resumed run equals an uninterrupted one bit for bit on a CPU with the same number of threads.
+number, and a resumed run equals an uninterrupted one bit for bit on a CPU with the same number of threads. Over several
+ranks (`sprii_train.distributed`) each has its share of that batch, and rank 0 writes.
 """
 
 import hashlib
@@ -9,17 +10,17 @@ import json
 import math
 import signal
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
+from sprii_train import distributed
 from sprii_train.checkpoints import (
     CheckpointError,
     load_training_state,
@@ -28,7 +29,8 @@ from sprii_train.checkpoints import (
     training_states,
     write_json,
 )
-from sprii_train.protocol import Objective, Windows, training_loss
+from sprii_train.protocol import Objective, Windows, take, training_loss
+from sprii_train.records import Records
 
 
 class NonFiniteLoss(FloatingPointError):
@@ -37,6 +39,21 @@ class NonFiniteLoss(FloatingPointError):
 
 class Interrupted(KeyboardInterrupt):
     """Training was asked to stop (SIGTERM, SIGINT) and has written its checkpoint."""
+
+
+class Diagnostic(Protocol):
+    """A measure of a learner in training: `fit` writes its rows to `<name>.jsonl`, one every so many steps.
+
+    It is called after the update, in training mode, with this rank's windows of it; in a process group on every rank.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def every(self) -> int: ...
+    def __call__(
+        self, learner: nn.Module, windows: Windows, objective: Objective, seed: int, step: int
+    ) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -126,19 +143,24 @@ def train_step(
     config: TrainConfig,
     step: int,
     precision: str,
+    compute: Callable[..., tuple[Tensor, dict[str, Tensor]]] = training_loss,
 ) -> dict[str, float]:
     """One update. Returns the loss, its parts, the gradient norm and the rate.
+
+    Args:
+        compute: `training_loss`, or that of several ranks (`distributed.parallel`).
 
     Raises:
         NonFiniteLoss: before any weight changes.
     """
-    device = torch.device(config.device)
+    device = windows.observations.device
     torch.manual_seed((config.seed << 32) + step)
     if callable(at_step := getattr(learner, "at_step", None)):
         at_step(config.seed, step)
     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-        loss, parts = training_loss(learner, windows, objective)  # type: ignore[arg-type]
-    values = {"loss": loss.item(), **{name: value.item() for name, value in parts.items()}}
+        loss, parts = compute(learner, windows, objective)
+    told = distributed.average(torch.stack([value.detach().double() for value in (loss, *parts.values())]))
+    values = dict(zip(("loss", *parts), told.tolist(), strict=True))
     bad = [name for name, value in values.items() if not math.isfinite(value) and name != "loss"]
     if bad or not math.isfinite(values["loss"]):
         raise NonFiniteLoss(f"step {step}: {', '.join(bad) or 'loss'} is not finite")
@@ -166,6 +188,7 @@ def fit(
     identity: dict[str, Any] | None = None,
     progress: Callable[[int, dict[str, float]], None] | None = None,
     tensorboard: bool = True,
+    diagnostics: Sequence["Diagnostic"] = (),
 ) -> nn.Module:
     """Train `learner` in place, resuming from `directory` when it holds a checkpoint of the same run.
 
@@ -177,16 +200,20 @@ def fit(
         identity: anything else that makes this run what it is. The configs, the learner's class, `config` and tensor
             shapes, and `data.identity()` where the data has one are told apart without it; a directory that holds
             a run of another identity is refused.
-        progress: called after each step with (steps done, values).
+        progress: called after each step with (steps done, values), on rank 0.
+        diagnostics: measures of the learner that training is told of and unmoved by; each has a file in the directory.
 
     Raises:
+        ValueError: for data of another number of pairs than `config.pairs`, or ranks that do not divide them.
         CheckpointError: the directory belongs to another run, or its checkpoint is damaged.
         NonFiniteLoss: naming the term and the last good checkpoint.
         Interrupted: after SIGTERM or SIGINT, with a checkpoint written.
     """
     root = Path(directory)
-    device = torch.device(config.device)
+    distributed.join()
+    device = distributed.own_device(config.device)
     precision = resolve_precision(config)
+    batch = _batches(data, config.pairs)
     describe_data = getattr(data, "identity", None)
     run = {
         "train": what_matters(config),
@@ -195,54 +222,65 @@ def fit(
         "data": describe_data() if callable(describe_data) else None,
         **(identity or {}),
     }
-    _claim(root, json.loads(json.dumps(run)))
+    distributed.first(lambda: _claim(root, json.loads(json.dumps(run))))
     learner.to(device).train()
     optimizer = build_optimizer(learner, config)
     claim = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16]
     start = load_training_state(root / "checkpoints", learner, optimizer, claim)
     if start >= config.steps:
         return learner.eval()
-    _truncate(root / "metrics.jsonl", start)
-    writer = _writer(root, start) if tensorboard else None
-    seconds, logged = time.perf_counter(), start
+    compute = distributed.parallel(learner, training_loss)
+    main = distributed.rank() == 0
     with (
         _stop_requests() as stop,
         torch.random.fork_rng(),
-        open(root / "metrics.jsonl", "a", encoding="utf-8") as metrics,
+        Records(root, start, tensorboard=tensorboard, diagnostics=[d.name for d in diagnostics], on=main) as records,
     ):
         try:
             for step in range(start, config.steps):
-                windows = data(step)
-                if len(windows.observations) != 2 * config.pairs:
-                    raise ValueError(
-                        f"TrainConfig.pairs is {config.pairs}, but the data gave {len(windows.observations)} windows "
-                        f"at step {step}; legal: {2 * config.pairs}, donors stacked on recipients"
-                    )
-                values = train_step(learner, windows.to(device), objective, optimizer, config, step, precision)
+                windows = batch(step).to(device)
+                values = train_step(learner, windows, objective, optimizer, config, step, precision, compute)
                 done = step + 1
                 if done % config.log_every == 0 or done == config.steps:
-                    now = time.perf_counter()
-                    rate = (done - logged) / max(now - seconds, 1e-9)
-                    seconds, logged = now, done
-                    metrics.write(json.dumps({"step": done, **values, "steps_per_second": rate}) + "\n")
-                    metrics.flush()
-                    if writer is not None:
-                        for name, value in values.items():
-                            writer.add_scalar(f"train/{name}", value, done)
-                        writer.add_scalar("time/steps_per_second", rate, done)
-                if progress is not None:
+                    records.log(done, values)
+                for diagnostic in diagnostics:
+                    if done % diagnostic.every == 0:
+                        records.add(diagnostic.name, done, diagnostic(learner, windows, objective, config.seed, done))
+                if progress is not None and main:
                     progress(done, values)
-                if done % config.checkpoint_every == 0 or done == config.steps or stop.is_set():
-                    save_training_state(root / "checkpoints", learner, optimizer, done, claim)
-                if stop.is_set() and done < config.steps:
+                stopping = distributed.any_rank(stop.is_set(), device)
+                if done % config.checkpoint_every == 0 or done == config.steps or stopping:
+                    state = root / "checkpoints", learner, optimizer, done, claim
+                    distributed.first(lambda state=state: save_training_state(*state))
+                if stopping and done < config.steps:
                     raise Interrupted(f"stopped at step {done} of {config.steps}; the same command resumes from there")
         except NonFiniteLoss as error:
             good = training_states(root / "checkpoints")
             raise NonFiniteLoss(f"{error}; last good checkpoint: {good[-1] if good else 'none'}") from None
-        finally:
-            if writer is not None:
-                writer.close()
     return learner.eval()
+
+
+def _batches(data: Callable[[int], Windows], pairs: int) -> Callable[[int], Windows]:
+    """step → this rank's windows, of data that can read a share (`shard`) or that is cut after reading."""
+    world = distributed.world()
+    if pairs % world:
+        raise ValueError(f"TrainConfig.pairs is {pairs}; legal: a multiple of {world}, so that all ranks get as many")
+    shard: Callable[[int, int], Callable[[int], Windows]] | None = getattr(data, "shard", None)
+    cut = world > 1 and shard is None
+    read = data if world == 1 or shard is None else shard(distributed.rank(), world)
+    expected = 2 * pairs if cut else 2 * pairs // world
+    own = torch.arange(2 * pairs).view(2, pairs)[:, distributed.own_share(pairs)].flatten()
+
+    def batch(step: int) -> Windows:
+        windows = read(step)
+        if len(windows.observations) != expected:
+            raise ValueError(
+                f"TrainConfig.pairs is {pairs}, but the data gave {len(windows.observations)} windows at step {step}; "
+                f"legal: {expected}, donors stacked on recipients"
+            )
+        return take(windows, own) if cut else windows
+
+    return batch
 
 
 def training_seconds(directory: str | Path) -> float:
@@ -287,22 +325,6 @@ def _claim(root: Path, run: dict[str, Any]) -> None:
         except FileExistsError:
             raise CheckpointError(f"{root} is a file; the run needs a folder") from None
         write_json(path, run)
-
-
-def _truncate(path: Path, step: int) -> None:
-    if path.exists():
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-        try:
-            kept = [line for line in lines if json.loads(line)["step"] <= step]
-        except (ValueError, TypeError, KeyError) as error:
-            raise CheckpointError(f"{path} is damaged ({error}); remove the folder {path.parent}") from None
-        path.write_text("".join(kept), encoding="utf-8")
-
-
-def _writer(root: Path, start: int):
-    from torch.utils.tensorboard import SummaryWriter  # slow to import, and absent from minimal installations
-
-    return SummaryWriter(str(root / "tensorboard"), purge_step=start or None)
 
 
 @contextmanager

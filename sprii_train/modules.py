@@ -6,17 +6,52 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sprii_train import distributed
+
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """`F.dropout`, four times faster on CPUs: one 64-bit draw masks four elements (p to within 2⁻¹⁷)."""
+    """`F.dropout`, four times faster on CPUs: one 64-bit draw masks four elements (p to within 2⁻¹⁷).
+
+    The rows of x are donors stacked on recipients: in a process group each rank draws for the rows of all ranks and
+    keeps its own.
+    """
     if not training or p == 0.0:
         return x
+    ranks = distributed.world()
     if x.device.type != "cpu":
-        return F.dropout(x, p)
-    count = x.numel()
+        return F.dropout(x, p) if ranks == 1 else x * _own_rows(F.dropout(x.new_ones(ranks * x.numel()), p), x.shape)
+    count = ranks * x.numel()
     bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    kept = bits.view(torch.int16)[:count].view(x.shape) >= round(p * 65536) - 32768
+    kept = _own_rows(bits.view(torch.int16)[:count], x.shape) >= round(p * 65536) - 32768
     return x * kept.to(x.dtype).mul_(1.0 / (1.0 - p))
+
+
+def _own_rows(drawn: Tensor, shape: torch.Size) -> Tensor:
+    """What this rank's rows get of numbers drawn for the rows of all ranks: its share of both halves of the batch."""
+    ranks = distributed.world()
+    return drawn.view(shape) if ranks == 1 else drawn.view(2, ranks, -1)[:, distributed.rank()].reshape(shape)
+
+
+class BatchNorm1d(nn.BatchNorm1d):
+    """`nn.BatchNorm1d` whose statistics are of the rows of all ranks (`nn.SyncBatchNorm` is of CUDA only)."""
+
+    def __init__(self, features: int, rate: float = 0.1) -> None:
+        super().__init__(features, momentum=rate)
+        self.rate = rate
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(n, features) → (n, features)."""
+        if not self.training or distributed.world() == 1:
+            return super().forward(input)
+        x, rows = input.to(torch.promote_types(input.dtype, torch.float32)), distributed.world() * len(input)
+        variance, mean = torch.var_mean(x, dim=0)
+        mean, variance = distributed.pooled(mean, variance, len(x))
+        with torch.no_grad():
+            self.get_buffer("num_batches_tracked").add_(1)
+            self.get_buffer("running_mean").lerp_(mean, self.rate)
+            self.get_buffer("running_var").lerp_(variance, self.rate)
+        scale = self.weight * (variance * ((rows - 1) / rows) + self.eps).rsqrt()
+        return ((x - mean) * scale + self.bias).to(input.dtype)
 
 
 class CausalBlock(nn.Module):

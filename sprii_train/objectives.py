@@ -2,6 +2,9 @@
 
 Statistics are taken in float32 whatever the autocast state (float64 inputs stay float64), because bfloat16
 loses three of the digits that variances and characteristic functions need.
+
+In a process group, Align, InfoNCE and SIGReg are of the rows of all ranks (`sprii_train.distributed`): call them on
+every rank, with as many rows.
 """
 
 import itertools
@@ -9,9 +12,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from sprii_train import distributed
 
 
 class AlignTerms(NamedTuple):
@@ -52,6 +56,7 @@ def align(
         raise ValueError(
             f"align needs two (n, d) code matrices of one shape, got {tuple(a.shape)} and {tuple(b.shape)}"
         )
+    a, b = distributed.gather(a), distributed.gather(b)
     n, d = a.shape
     if n < 2:
         raise ValueError(f"align needs n >= 2 pairs for a sample variance, got n = {n}")
@@ -80,12 +85,13 @@ def relational_info_nce(a: Tensor, b: Tensor, *, temperature: float) -> Tensor:
     Raises:
         ValueError: for unlike shapes, fewer than two pairs, or a temperature that is not positive.
     """
-    if a.shape != b.shape or a.ndim != 2 or a.shape[0] < 2:
+    if a.shape != b.shape or a.ndim != 2 or a.shape[0] * distributed.world() < 2:
         raise ValueError(
             f"relational_info_nce needs two (n >= 2, d) matrices, got {tuple(a.shape)} and {tuple(b.shape)}"
         )
     if not temperature > 0.0:
         raise ValueError(f"relational_info_nce needs a temperature > 0, got {temperature}")
+    a, b = distributed.gather(a), distributed.gather(b)
     with torch.autocast(a.device.type, enabled=False):
         n = a.shape[0]
         codes = torch.nn.functional.normalize(torch.cat([_full(a), _full(b)]), dim=1)
@@ -139,25 +145,28 @@ def sigreg(z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.
     is made over the windows of each time step, N is their number, and the steps are averaged. Expected values:
     1.0525 for standard normal z at any N; 0.40205·N (with zero gradient) for a collapsed z.
 
+    In a process group each rank tests the samples of all ranks along its own share of the directions: the statistic is
+    the mean of the ranks' values.
+
     Args:
         z: samples (..., N, D).
         directions: unit columns (D, K), see `sigreg_directions`.
 
     Raises:
-        ValueError: if the feature sizes differ.
-        RuntimeError: in a process group of more than one rank: the statistic is not separable over ranks.
+        ValueError: if the feature sizes differ, or for fewer directions than ranks.
     """
     if z.shape[-1] != directions.shape[0]:
         raise ValueError(f"sigreg: z has {z.shape[-1]} features but the directions have {directions.shape[0]}")
     if knots < 2 or not 0.0 < extent < float("inf"):
         raise ValueError(f"sigreg needs knots >= 2 and a finite extent > 0, got {knots} and {extent}")
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        raise RuntimeError(
-            f"sigreg is a single-process statistic (world size is {dist.get_world_size()}): gather the embeddings first"
-        )
+    ranks, slices = distributed.world(), directions.shape[1]
+    if slices < ranks:
+        raise ValueError(f"sigreg needs a direction for each of {ranks} ranks, got {slices}")
+    z, own = distributed.gather(z, dim=-2), directions[:, distributed.rank() :: ranks]
     with torch.autocast(z.device.type, enabled=False):
         z = _full(z)
-        return _SigReg.apply(z.reshape(-1, *z.shape[-2:]), directions.to(z.dtype), knots, extent)  # type: ignore[return-value]
+        tested: Tensor = _SigReg.apply(z.reshape(-1, *z.shape[-2:]), own.to(z.dtype), knots, extent)  # type: ignore[assignment]
+        return tested if ranks == 1 else tested * (own.shape[1] * ranks / slices)
 
 
 _BLOCK = 250_000  # elements of a projection block: a handful of such buffers stay near the cache

@@ -12,13 +12,15 @@ embedding that several operations read is computed once.
 A batch holds n donors stacked on n recipients, so each window is encoded once and every term reuses the codes.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from sprii_train.objectives import align, cross, relational_info_nce
+from sprii_train.objectives import AlignTerms, align, cross, relational_info_nce
 
 
 class Windows(NamedTuple):
@@ -138,8 +140,35 @@ def self_loss(learner: Learner, batch: Batch, codes: Codes) -> Tensor:
     return cross(learner.predict, learner.task_loss, codes.z_s, codes.z_p, batch.u, batch.y)
 
 
+def align_terms(codes: Codes, objective: Objective) -> AlignTerms:
+    """Align of the contexts that donors and recipients offer."""
+    n = codes.z_p.shape[0] // 2
+    return align(
+        codes.offered[:n],
+        codes.offered[n:],
+        invariance=objective.invariance,
+        variance=objective.variance,
+        covariance=objective.covariance,
+        target_std=objective.target_std,
+    )
+
+
+def cross_loss(learner: Learner, batch: Batch, codes: Codes, objective: Objective) -> Tensor:
+    """Mean task loss with the related window's context, in one direction or both."""
+    n = codes.z_p.shape[0] // 2
+    if objective.cross_directions == "both":
+        recipients, z_s = batch, codes.z_s
+        donor_context = torch.cat([codes.offered[n:], codes.offered[:n]])
+    else:
+        recipients, z_s, donor_context = take(batch, slice(n, None)), codes.z_s[n:], codes.offered[:n]
+    return cross(learner.predict, learner.task_loss, z_s, donor_context, recipients.u, recipients.y)
+
+
 def training_loss(learner: Learner, windows: Windows, objective: Objective) -> tuple[Tensor, dict[str, Tensor]]:
     """L = L_base + λ_p·Align + λ_x·Cross on a stacked batch of n donors and n recipients.
+
+    In a process group the mean of the ranks' losses is the loss of all their windows, if what the native loss has of
+    statistics of a batch is taken over gathered rows (`distributed.gather`).
 
     Args:
         windows: 2n windows; row i is the donor of row n + i.
@@ -160,14 +189,7 @@ def training_loss(learner: Learner, windows: Windows, objective: Objective) -> t
     else:
         loss, parts = learner.native_loss(take(batch, slice(n, None)), take(codes, slice(n, None)))
     if objective.lambda_p:
-        terms = align(
-            codes.offered[:n],
-            codes.offered[n:],
-            invariance=objective.invariance,
-            variance=objective.variance,
-            covariance=objective.covariance,
-            target_std=objective.target_std,
-        )
+        terms = align_terms(codes, objective)
         loss = loss + objective.lambda_p * terms.total
         parts |= {"align": terms.total, "invariance": terms.invariance}
         parts |= {"variance": terms.variance, "covariance": terms.covariance}
@@ -176,13 +198,7 @@ def training_loss(learner: Learner, windows: Windows, objective: Objective) -> t
         loss = loss + objective.lambda_nce * term
         parts |= {"info_nce": term}
     if objective.lambda_x:
-        if objective.cross_directions == "both":
-            recipients, donor_context = batch, torch.cat([codes.offered[n:], codes.offered[:n]])
-            z_s = codes.z_s
-        else:
-            recipients, donor_context = take(batch, slice(n, None)), codes.offered[:n]
-            z_s = codes.z_s[n:]
-        term = cross(learner.predict, learner.task_loss, z_s, donor_context, recipients.u, recipients.y)
+        term = cross_loss(learner, batch, codes, objective)
         loss = loss + objective.lambda_x * term
         parts |= {"cross": term}
     return loss, {name: value.detach() for name, value in parts.items()}
@@ -202,6 +218,19 @@ def take(tree: Any, rows: slice | Tensor) -> Any:
     return tree
 
 
+@contextmanager
+def evaluation_mode(learner: Any) -> Iterator[None]:
+    """Every module of a learner in evaluation mode for the block, and in its own mode again after it."""
+    modes = [(m, m.training) for m in learner.modules()] if isinstance(learner, torch.nn.Module) else []
+    try:
+        for module, _ in modes:
+            module.training = False
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
 def check_learner(learner: Learner, windows: Windows) -> None:
     """Check a learner on one stacked batch, as `check_env` checks an environment.
 
@@ -216,15 +245,8 @@ def check_learner(learner: Learner, windows: Windows) -> None:
     for name in ("prepare", "encode_history", "encode_current", "predict", "task_loss", "native_loss"):
         if not callable(getattr(learner, name, None)):
             raise TypeError(f"{type(learner).__name__} lacks the operation {name!r}; see sprii_train.protocol.Learner")
-    modes = [(m, m.training) for m in learner.modules()] if isinstance(learner, torch.nn.Module) else []
-    try:
-        for module, _ in modes:
-            module.training = False  # no dropout, and no batch statistics to leave behind
-        with torch.no_grad():
-            _check_operations(learner, windows)
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with evaluation_mode(learner), torch.no_grad():  # no dropout, and no batch statistics to leave behind
+        _check_operations(learner, windows)
 
 
 def _check_operations(learner: Learner, windows: Windows) -> None:

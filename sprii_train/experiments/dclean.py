@@ -20,6 +20,7 @@ from sprii_train.analysis.formation import (
 from sprii_train.analysis.populations import Training, population_of
 from sprii_train.checkpoints import save
 from sprii_train.data import PairedWindows, WindowReader
+from sprii_train.distributed import first
 from sprii_train.experiments.grid import Report
 from sprii_train.fit import TrainConfig, fit, training_seconds, what_matters
 from sprii_train.learners.jepa import JEPA, JEPAConfig
@@ -133,7 +134,8 @@ class DCleanCell:
             identity={"arm": self.arm, "learner": asdict(config), "bank": self.fingerprint},
             progress=report,
         )
-        save(learner.cpu(), folder / "model")  # windows are read, and codes measured, on the CPU
+        learner.cpu()  # windows are read, and codes measured, on the CPU
+        first(lambda: save(learner, folder / "model"))
         row = {"arm": self.arm, "label": arm.label, "seed": self.train.seed, "steps": self.train.steps}
         return row | measure(learner, reader, self.population) | {"train_seconds": training_seconds(folder)}
 

@@ -1,31 +1,29 @@
 """Arms × seeds as cells: one folder each, named by the hash of what it is, finished by an atomic result file.
 
-Cells run in processes. A cell that is done is not run again, one that was killed resumes from its checkpoint, and a
-worker whose parent has died stops at its next step, so that the same command never meets its own orphans.
+A launcher says where they run: in processes here, or as jobs of a cluster. A cell that is done is not run again, and
+one that was killed, wherever it ran, resumes from its checkpoint; two jobs of one cell meet at the lock of its folder.
 """
 
-import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
-import multiprocessing
-import multiprocessing.connection
-import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
+from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError, read_json, write_json
 from sprii_train.fit import Interrupted
 
 Report = Callable[[int, dict[str, float]], None]
+Told = tuple[int, float]
+"""Steps done and the self loss at the last of them."""
 
 
 class Cell(Protocol):
@@ -45,32 +43,87 @@ class Cell(Protocol):
     def run(self, folder: Path, report: Report) -> dict[str, Any]: ...
 
 
+class Job(Protocol):
+    """A cell that was launched, done when it has ended in whatever way."""
+
+    def told(self) -> Told | None: ...
+    def done(self) -> bool: ...
+    def error(self) -> Exception | None: ...
+
+
+class Launcher(Protocol):
+    """Where cells run: a job of a cell calls `work`.
+
+    `workers` is the number of jobs at once; `wait` returns when one may have something to tell; `stop` ends those that
+    are not done, with time to write their checkpoints.
+    """
+
+    @property
+    def workers(self) -> int: ...
+    def launch(self, cells: Sequence[Cell], root: Path) -> Sequence[Job]: ...
+    def wait(self) -> None: ...
+    def stop(self) -> None: ...
+
+
 def folder_of(cell: Cell, root: Path) -> Path:
     """`root/<title>-<hash of its identity>`."""
     digest = hashlib.sha256(json.dumps(cell.identity(), sort_keys=True).encode()).hexdigest()[:10]
     return root / f"{cell.title}-{digest}"
 
 
+def work(cell: Cell, root: Path, report: Report) -> None:
+    """Run a cell, unless its result is there, with its folder locked, and write the result whole."""
+    folder = folder_of(cell, root)
+    with locked(folder / ".lock"):
+        if not distributed.first(lambda: (folder / cell.result).exists()):
+            row = cell.run(folder, report)
+            distributed.first(lambda: write_json(folder / cell.result, row))
+
+
 def run_grid(
-    cells: Sequence[Cell], root: Path, *, workers: int | None = None, threads: int = 1
+    cells: Sequence[Cell],
+    root: Path,
+    *,
+    workers: int | None = None,
+    threads: int = 1,
+    launcher: "str | Launcher" = "local",
 ) -> list[dict[str, Any]]:
     """Run what is not done, and return the results of all cells in their order.
 
-    A cell that fails is reported at once and the others go on; its error is raised at the end.
+    A cell that fails is reported at once and the others go on; its error is raised at the end. In a process group of
+    several ranks the cells run here one after another, each over all ranks.
 
     Args:
-        workers: processes; by default one a core.
-        threads: of each process. Two one-thread processes beat one two-thread process, and a fixed number keeps the
-            order of every sum, so that a run resumed with another number of workers ends in the same bits.
+        workers: cells at once; by default one a core, or as many as a cluster starts.
+        threads: of each cell.
+        launcher: `local`, `slurm`, `ray`, or a launcher with settings of its own, which then says how many and with
+            what threads.
 
     Raises:
-        Interrupted: after SIGINT or SIGTERM, when every worker has written its checkpoint.
+        Interrupted: after SIGINT or SIGTERM, when every cell has written its checkpoint.
+        ValueError: for an unknown launcher, or one whose package or cluster is not there.
     """
-    todo = [c for c in cells if not (folder_of(c, root) / c.result).exists()]
-    if todo:
-        with _display(todo) as show, _terminable():
-            _run(todo, root, min(workers or os.cpu_count() or 1, len(todo)), threads, show)
+    distributed.join()
+    todo = distributed.first(lambda: [not (folder_of(c, root) / c.result).exists() for c in cells])
+    if any(todo):
+        _launch(list(itertools.compress(cells, todo)), root, workers, threads, launcher)
     return [_result(folder_of(c, root) / c.result) for c in cells]
+
+
+def _launch(todo: Sequence[Cell], root: Path, workers: int | None, threads: int, launcher: "str | Launcher") -> None:
+    from sprii_train.experiments.launchers import named_launcher  # launchers are written over this module
+    from sprii_train.experiments.launchers.ranks import over_ranks
+
+    if distributed.world() > 1:
+        if launcher != "local":
+            raise ValueError("torchrun runs the cells of a grid over its own ranks; legal: the launcher local")
+        with _display(todo) if distributed.rank() == 0 else nullcontext(lambda *_: None) as show, _terminable():
+            over_ranks(todo, root, show)
+        return
+    if isinstance(launcher, str):
+        launcher = named_launcher(launcher, workers=workers, threads=threads)
+    with _display(todo) as show, _terminable():
+        _run(todo, root, launcher, show)
 
 
 def _result(path: Path) -> dict[str, Any]:
@@ -80,71 +133,40 @@ def _result(path: Path) -> dict[str, Any]:
     return held
 
 
-def _run(todo: Sequence[Cell], root: Path, workers: int, threads: int, show: Callable[[str, int, float], None]) -> None:
-    context = multiprocessing.get_context("spawn")
-    waiting, running = list(todo), {}
-    failure: BaseException | None = None
+def _startable(waiting: Sequence[Cell], running: Sequence[Cell], root: Path, workers: int) -> list[Cell]:
+    """The next cells up to the number at once; those that share a folder, and would wait for its lock, wait here."""
+    busy, started = {folder_of(cell, root) for cell in running}, []
+    for cell in waiting:
+        if len(running) + len(started) < workers and folder_of(cell, root) not in busy:
+            busy.add(folder_of(cell, root))
+            started.append(cell)
+    return started
+
+
+def _run(todo: Sequence[Cell], root: Path, launcher: Launcher, show: Callable[[str, int, float], None]) -> None:
+    waiting, running = list(todo), []
+    failure: Exception | None = None
     try:
         while waiting or running:
-            while waiting and len(running) < workers:
-                cell = waiting.pop(0)
-                ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(cell, root, threads, theirs, os.getpid()))
-                process.start()
-                theirs.close()
-                running[ours] = process, cell
-            ready: list[Any] = multiprocessing.connection.wait(list(running), timeout=0.5)
-            for ours in ready:
-                process, cell = running[ours]
-                try:
-                    message = ours.recv()
-                except EOFError:
-                    process.join()
-                    del running[ours]
-                    message = None
-                    if process.exitcode:
-                        message = ChildProcessError(f"{cell.title} ended with exit status {process.exitcode}")
-                if isinstance(message, BaseException):
-                    failure = failure or message
-                    print(f"{cell.title} failed, the others go on: {message}", file=sys.stderr, flush=True)
-                elif message is not None:
-                    show(*message)
+            started = _startable(waiting, [cell for cell, _ in running], root, launcher.workers)
+            waiting = [cell for cell in waiting if cell not in started]
+            if started:
+                running += zip(started, launcher.launch(started, root), strict=True)
+            launcher.wait()
+            for cell, job in tuple(running):
+                if (told := job.told()) is not None:
+                    show(cell.title, *told)
+                if job.done():
+                    running.remove((cell, job))
+                    if (error := job.error()) is not None:
+                        failure = failure or error
+                        print(f"{cell.title} failed, the others go on: {error}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         raise Interrupted("stopped; the same command resumes") from None
     finally:
-        for process, _ in running.values():
-            process.terminate()  # fit writes its checkpoint and stops
-        for process, _ in running.values():
-            process.join(60)
-            process.kill()
+        launcher.stop()
     if failure is not None:
         raise failure
-
-
-def _work(cell: Cell, root: Path, threads: int, messages: Any, parent: int) -> None:
-    torch.set_num_threads(threads)
-    folder = folder_of(cell, root)
-    said = 0.0
-
-    def report(step: int, values: dict[str, float]) -> None:
-        nonlocal said
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGTERM)  # fit writes its checkpoint and stops
-        elif time.monotonic() - said > 0.5 or step == cell.steps:
-            said = time.monotonic()
-            with contextlib.suppress(BrokenPipeError):  # the parent has died; the next step sees it
-                messages.send((cell.title, step, values.get("self", float("nan"))))
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / ".lock"):
-            if not (folder / cell.result).exists():
-                write_json(folder / cell.result, cell.run(folder, report))
-        messages.send((cell.title, cell.steps, float("nan")))
-    except (BrokenPipeError, KeyboardInterrupt):
-        return
-    except Exception as error:
-        messages.send(error)
 
 
 @contextmanager
@@ -166,9 +188,14 @@ def _terminable() -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait until no other process holds the file, and hold it for the block."""
-    with open(path, "w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    """Wait until no other process holds the file, and hold it for the block; rank 0 holds it for its group."""
+
+    def hold() -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fcntl.flock(stack.enter_context(path.open("w")), fcntl.LOCK_EX)
+
+    with ExitStack() as stack:
+        distributed.first(hold)
         yield
 
 

@@ -100,7 +100,7 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
     banks = {group.world: WORLDS[group.world].open_bank(plan.root) for group in plan.target.groups}
     cells = [cell for group in plan.target.groups for cell in cells_of(plan, group, banks[group.world])]
     root = plan.root / "cells"
-    found = run_grid(cells, root, workers=workers)
+    found = run_grid(cells, root, workers=workers, launcher=launcher)
     rows = _merged(cells, found, root)
     page = _page(plan, rows, banks, command)
     write_page(page, plan.root / plan.target.folder)

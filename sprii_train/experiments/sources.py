@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from sprii_envs.banks import Bank
+from sprii_train.analysis.gradients import GradientDiagnostic
 from sprii_train.checkpoints import load, save
+from sprii_train.distributed import first
 from sprii_train.experiments.grid import Report, folder_of, locked
 from sprii_train.experiments.worlds import WORLDS, World
 from sprii_train.fit import TrainConfig, fit, training_seconds, what_matters
@@ -140,8 +142,13 @@ def train_source(cell: SourceCell, folder: Path, report: Report) -> Source:
         data = world.data(bank, config, arm, pairs=cell.train.pairs, seed=cell.train.seed)
         torch.manual_seed(cell.train.seed)
         learner = JEPA(config)
-        fit(learner, data, arm.objective, cell.train, folder, identity={"source": cell.identity()}, progress=report)
-        save(learner.cpu(), folder / "model")  # windows are read, and codes measured, on the CPU
+        joint = arm.objective.lambda_p and arm.objective.lambda_x
+        fit(
+            learner, data, arm.objective, cell.train, folder, identity={"source": cell.identity()}, progress=report,
+            diagnostics=[GradientDiagnostic()] if joint else [],
+        )  # fmt: skip
+        learner.cpu()  # windows are read, and codes measured, on the CPU
+        first(lambda: save(learner, folder / "model"))
     learner = load(folder / "model")
     assert isinstance(learner, JEPA)
     return Source(cell, world, bank, learner, folder)

@@ -18,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sprii_train.distributed import gather
 from sprii_train.learners.stems import ImageStem, SnapshotNorm, StateStem, causal_frames
-from sprii_train.modules import CausalBlock
+from sprii_train.modules import BatchNorm1d, CausalBlock
 from sprii_train.objectives import sigreg, sigreg_directions
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
@@ -131,7 +132,7 @@ class JEPA(nn.Module):
         else:
             self.encoder = StateStem(c.observation_dim, c.embedding)
         # Without this norm the embedding variance falls to 0.02: self error looks superb and nothing is learned.
-        self.encoder_norm = nn.BatchNorm1d(c.embedding)
+        self.encoder_norm = BatchNorm1d(c.embedding)
         persistent = {
             "split": c.persistent,
             "monolithic": c.persistent + c.current,
@@ -228,7 +229,8 @@ class JEPA(nn.Module):
             e.flatten(0, 1) if self.config.sigreg_samples == "pooled" else e.transpose(0, 1), directions
         )
         loss = own + self.config.sigreg_weight * regularizer
-        parts = {"self": own, "sigreg": regularizer, "target_variance": batch.y.float().var(0).mean()}
+        targets = gather(batch.y.detach().float())
+        parts = {"self": own, "sigreg": regularizer, "target_variance": targets.var(0).mean()}
         if self.config.context == "supervised":
             if batch.labels is None:
                 raise ValueError("the supervised context needs labels in its windows")

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sprii_train.distributed import pooled
+
 
 class StateStem(nn.Sequential):
     """Three-layer MLP of a state (n, S) → (n, out)."""
@@ -95,7 +97,7 @@ class SnapshotNorm(nn.Module):
         if self.training:
             observed = frames[:, :histories:EVERY].float()
             variance, mean = torch.var_mean(observed, dim=(0, 1, 3, 4))
-            self.seen = mean, variance
+            self.seen = pooled(mean, variance, observed.numel() // len(mean))
         scale = (self.var + self.eps).rsqrt()
         shape = (-1, 1, 1)
         return frames.mul_(scale.to(frames.dtype).view(shape)).sub_((self.mean * scale).to(frames.dtype).view(shape))

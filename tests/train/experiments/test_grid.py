@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def test_failure_resume_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.Mo
     def forbidden(*_: object) -> None:
         raise AssertionError("everything is done: no process is needed")
 
-    monkeypatch.setattr(grid.multiprocessing, "get_context", forbidden)
+    monkeypatch.setattr(multiprocessing, "get_context", forbidden)
     assert run_grid(cells, tmp_path) == results[::-1]
     (folder_of(good, tmp_path) / "done.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"good-.*done\.json is damaged"):

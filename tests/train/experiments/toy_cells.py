@@ -1,5 +1,6 @@
 """Cells for the grid that train nothing: they write down what happened to them."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,3 +40,18 @@ class ToyCell:
             if step == self.breaks_at and done == 0:
                 raise ArithmeticError(f"planned failure of {self.name}")
         return {"arm": self.name, "value": self.value, "resumed_at": done}
+
+
+@dataclass(frozen=True)
+class GatedCell(ToyCell):
+    """Takes a step, and then waits for a file, for as long as it is not there."""
+
+    gate: str = ""
+
+    def run(self, folder: Path, report: Report) -> dict[str, Any]:
+        def waiting(step: int, values: dict[str, float]) -> None:
+            report(step, values)
+            while not Path(self.gate).exists():
+                time.sleep(0.02)
+
+        return super().run(folder, waiting)

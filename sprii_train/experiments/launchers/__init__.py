@@ -1,0 +1,43 @@
+"""Where the cells of a grid run: processes here, jobs of Slurm, tasks of a Ray cluster, or the ranks of torchrun."""
+
+import importlib
+from typing import Any
+
+from sprii_train.experiments.grid import Launcher
+
+NAMES = ("local", "slurm", "ray")
+
+
+def named_launcher(name: str, *, workers: int | None, threads: int) -> Launcher:
+    """The launcher of that name, with its defaults.
+
+    Raises:
+        ValueError: for an unknown name, or a launcher whose package or cluster is not there.
+    """
+    if name == "local":
+        from sprii_train.experiments.launchers.local import Local
+
+        return Local(workers, threads)
+    if name == "slurm":
+        from sprii_train.experiments.launchers.slurm import Slurm
+
+        return Slurm(workers, threads)
+    if name == "ray":
+        from sprii_train.experiments.launchers.ray import Ray
+
+        return Ray(workers, threads)
+    raise ValueError(f"unknown launcher {name!r}; legal: {', '.join(NAMES)}")
+
+
+def needed(package: str, launcher: str) -> Any:
+    """A package that a launcher needs.
+
+    Raises:
+        ValueError: saying what to install.
+    """
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError:
+        raise ValueError(
+            f"the launcher {launcher} needs {package}: pip install {package}, or the extra '{launcher}'"
+        ) from None
