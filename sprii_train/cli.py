@@ -14,6 +14,7 @@ except ModuleNotFoundError:
     sys.exit("sprii: the command line needs the training extra: pip install tyro rich, or the extra 'train'")
 
 PresetName = Literal["smoke", "quick", "paper"]
+LauncherName = Literal["local", "slurm", "ray"]
 TargetPreset = Literal["smoke", "quick", "states", "paper"]
 BankName = Literal["d-clean", "spring", "spring-sealed", "poke-factorial", "poke-original", "swimmer"]
 
@@ -83,7 +84,9 @@ class Reproduce:
     out: Path | None = None
     """Folder of banks, runs and reports; by default runs/dclean-PRESET, or runs/PRESET, which other targets share."""
     workers: int | None = None
-    """Training processes; by default one a core."""
+    """Sources at once; by default one a core, or as many as the cluster starts."""
+    launcher: LauncherName = "local"
+    """Where sources are trained and measured: processes here, Slurm jobs, or tasks of a Ray cluster."""
 
     def run(self) -> None:
         """Train and report."""
@@ -103,11 +106,13 @@ class Reproduce:
                 steps=self.steps,
                 population=self.population,
                 workers=self.workers,
+                launcher=self.launcher,
             )
         else:
             self._target()
 
     def _target(self) -> None:
+        from sprii_train import distributed
         from sprii_train.experiments.reproduce import Plan, reproduce
         from sprii_train.experiments.seeds import parse_seeds
         from sprii_train.experiments.targets import target
@@ -128,9 +133,10 @@ class Reproduce:
             if (given := getattr(self, name)) is not None:
                 written.append(f"--{name} {shlex.quote(str(given))}")
         plan = Plan(found, self.preset, root, seeds, arms, self.steps)
-        page = reproduce(plan, " ".join(written), workers=self.workers)
-        print_page(page)
-        print(f"\nreport: {root / found.folder / 'report.html'}\nrows:   {root / found.folder / 'results.json'}")
+        page = reproduce(plan, " ".join(written), workers=self.workers, launcher=self.launcher)
+        if distributed.rank() == 0:
+            print_page(page)
+            print(f"\nreport: {root / found.folder / 'report.html'}\nrows:   {root / found.folder / 'results.json'}")
 
 
 @dataclass
@@ -378,10 +384,12 @@ def _dclean(
     steps: int | None = None,
     population: str = "test",
     workers: int | None = None,
+    launcher: str = "local",
 ) -> None:
     import os
     from dataclasses import replace
 
+    from sprii_train import distributed
     from sprii_train.experiments.dclean import PRESETS, cells, open_bank
     from sprii_train.experiments.grid import run_grid
     from sprii_train.experiments.seeds import parse_seeds
@@ -411,7 +419,9 @@ def _dclean(
     print(f"D-Clean, preset {preset.name}: {preset.note}", file=sys.stderr)
     bank = open_bank(preset, out)
     planned = cells(preset, bank, population=population)
-    rows = run_grid(planned, out / "cells", workers=workers)
+    rows = run_grid(planned, out / "cells", workers=workers, launcher=launcher)
+    if distributed.rank() > 0:  # of torchrun
+        return
     facts = {
         "Training time": f"{sum(r['train_seconds'] for r in rows) / 60:.0f} process-minutes for {len(rows)} cells, one "
         f"thread each, on {os.cpu_count()} cores that may have had other work",

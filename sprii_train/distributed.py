@@ -9,6 +9,7 @@ loss. A process on its own passes through everything here untouched.
 import atexit
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +19,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn.parallel import DistributedDataParallel
 
 T = TypeVar("T")
+
+PATIENCE = timedelta(days=1)
+"""Ranks wait for rank 0 while it measures alone; a rank that died, torchrun notices itself."""
 
 
 def world() -> int:
@@ -35,7 +39,7 @@ def join() -> None:
     if not dist.is_available() or dist.is_initialized() or not dist.is_torchelastic_launched():
         return
     if int(os.environ["WORLD_SIZE"]) > 1:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
         atexit.register(leave)
 
 

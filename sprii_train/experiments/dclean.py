@@ -137,7 +137,9 @@ class DCleanCell:
         learner.cpu()  # windows are read, and codes measured, on the CPU
         first(lambda: save(learner, folder / "model"))
         row = {"arm": self.arm, "label": arm.label, "seed": self.train.seed, "steps": self.train.steps}
-        return row | measure(learner, reader, self.population) | {"train_seconds": training_seconds(folder)}
+        return (
+            row | first(lambda: measure(learner, reader, self.population)) | {"train_seconds": training_seconds(folder)}
+        )
 
 
 def measure(learner: JEPA, reader: WindowReader, population: str) -> dict[str, Any]:

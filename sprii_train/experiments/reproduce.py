@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sprii_envs.banks import Bank
+from sprii_train import distributed
 from sprii_train.experiments.grid import folder_of, run_grid
 from sprii_train.experiments.pairings import PairingCell
 from sprii_train.experiments.presets import Budget, budget
@@ -89,10 +90,13 @@ def cells_of(plan: Plan, group: Group | Pairings, bank: Bank) -> list[SourceCell
 
 
 def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher: str = "local") -> Page:
-    """Run what is not done, and write the report.
+    """Run what is not done, and write the report; under torchrun each source over all ranks.
+
+    Args:
+        launcher: where the cells run, see `run_grid`.
 
     Raises:
-        ValueError: for an unknown arm or preset, before anything is built.
+        ValueError: for an unknown arm, preset or launcher.
     """
     for group in plan.target.groups:  # whatever is refused is refused before anything is built
         plan.recipes(group)
@@ -103,7 +107,7 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
     found = run_grid(cells, root, workers=workers, launcher=launcher)
     rows = _merged(cells, found, root)
     page = _page(plan, rows, banks, command)
-    write_page(page, plan.root / plan.target.folder)
+    distributed.first(lambda: write_page(page, plan.root / plan.target.folder))
     return page
 
 

@@ -48,7 +48,10 @@ class ReaderBudget:
     route_updates: int = 1_000
 
 
-READERLESS = ("atlas", "cost", "direction", "evidence", "formation")
+SHORT = 50
+"""Observations of the gradients in a run too short to have as many at one every 100 updates."""
+
+READERLESS = ("atlas", "cost", "direction", "evidence", "formation", "gradients")
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class SourceCell:
             "train_seconds": training_seconds(folder),
             "parameters": sum(p.numel() for p in source.learner.parameters()),
         }
-        return row | MEASURES[self.measure](source)
+        return row | first(lambda: MEASURES[self.measure](source))
 
 
 def train_source(cell: SourceCell, folder: Path, report: Report) -> Source:
@@ -143,9 +146,10 @@ def train_source(cell: SourceCell, folder: Path, report: Report) -> Source:
         torch.manual_seed(cell.train.seed)
         learner = JEPA(config)
         joint = arm.objective.lambda_p and arm.objective.lambda_x
+        often = GradientDiagnostic(every=min(100, max(1, cell.train.steps // SHORT)))
         fit(
             learner, data, arm.objective, cell.train, folder, identity={"source": cell.identity()}, progress=report,
-            diagnostics=[GradientDiagnostic()] if joint else [],
+            diagnostics=[often] if joint else [],
         )  # fmt: skip
         learner.cpu()  # windows are read, and codes measured, on the CPU
         first(lambda: save(learner, folder / "model"))

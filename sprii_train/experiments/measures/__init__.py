@@ -6,6 +6,7 @@ from sprii_train.experiments.measures.cost import cost
 from sprii_train.experiments.measures.direction import direction
 from sprii_train.experiments.measures.evidence import evidence
 from sprii_train.experiments.measures.formation import formation
+from sprii_train.experiments.measures.gradients import gradients
 from sprii_train.experiments.measures.landscape import landscape
 from sprii_train.experiments.measures.poke_value import poke_value
 from sprii_train.experiments.measures.routes import object_routes, routes
@@ -21,6 +22,7 @@ MEASURES: dict[str, Measure] = {
     "direction": direction,
     "evidence": evidence,
     "formation": formation,
+    "gradients": gradients,
     "landscape": landscape,
     "object-routes": object_routes,
     "poke-value": poke_value,

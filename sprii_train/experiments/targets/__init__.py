@@ -7,6 +7,7 @@ from sprii_train.experiments.targets.poke import POKE_TARGETS
 from sprii_train.experiments.targets.poke_inputs import POKE_INPUT_TARGETS
 from sprii_train.experiments.targets.poke_value import POKE_VALUE_TARGETS
 from sprii_train.experiments.targets.spring import SPRING_TARGETS
+from sprii_train.experiments.targets.spring_gradients import SPRING_GRADIENT_TARGETS
 from sprii_train.experiments.targets.spring_sealed import SPRING_SEALED_TARGETS
 
 TARGETS: dict[str, Target] = {
@@ -17,6 +18,7 @@ TARGETS: dict[str, Target] = {
         *PAIRING_TARGETS,
         *POKE_VALUE_TARGETS,
         *SPRING_TARGETS,
+        *SPRING_GRADIENT_TARGETS,
         *SPRING_SEALED_TARGETS,
         *D_CLEAN_TARGETS,
     )

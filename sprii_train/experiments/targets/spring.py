@@ -28,6 +28,7 @@ from sprii_train.reports.use_figures import Amplitudes, Panel, amplitude_curves,
 FACTORS = ("mass", "drag", "stiffness")
 COMPONENTS = ("structure", "align", "cross", "align-cross")
 CORE = ("structure", "align", "align-cross")
+WEIGHTS = ("weights-0.25-0.1", "align-cross", "weights-4-0.1", "weights-1-0.025", "weights-1-0.4")
 BOOTSTRAP_SEED = 0
 
 
@@ -387,6 +388,21 @@ REALIZATION_CLAIMS = (
     ),
 )
 
+WEIGHT_CLAIMS = tuple(
+    Claim(
+        f"{what} from the default raises the cold-start h16 error",
+        ("align-cross", arm),
+        lambda a, arm=arm: a[arm]["cold_persistent"] / a["align-cross"]["cold_persistent"],
+        lambda v: v > 1.0,
+        f"ratio of errors (> 1; paper {paper})",
+    )
+    for arm, what, paper in (
+        ("weights-0.25-0.1", "Dividing Align's weight by four", 1.09),
+        ("weights-4-0.1", "Multiplying Align's weight by four", 1.46),
+        ("weights-1-0.4", "Multiplying Cross's weight by four", 1.16),
+    )
+)
+
 SPRING_TARGETS = (
     Target(
         "tab:v3-spring-components",
@@ -429,14 +445,8 @@ SPRING_TARGETS = (
     Target(
         "tab:spring-lambda",
         "SpringWorld: sensitivity to the relation weights",
-        (
-            Group(
-                "spring",
-                ("weights-0.25-0.1", "align-cross", "weights-4-0.1", "weights-1-0.025", "weights-1-0.4"),
-                ("formation", "value"),
-            ),
-        ),
+        (Group("spring", WEIGHTS, ("formation", "value")),),
         _components,
-        (),
+        WEIGHT_CLAIMS,
     ),
 )

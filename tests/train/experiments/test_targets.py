@@ -324,6 +324,18 @@ def test_quotes_of_springworld():
         row |= {f"{panel}_{r}": v for r, v in zip(("m1", "m2", "m2-mismatched"), errors[label], strict=True)}
     quoted("tab:reader-capacity-errors", {"align-cross": row}, 3)
 
+    weights = {"weights-0.25-0.1": "(0.25,0.1)", "align-cross": "(1,0.1)", "weights-4-0.1": "(4,0.1)",
+               "weights-1-0.025": "(1,0.025)", "weights-1-0.4": "(1,0.4)"}  # fmt: skip
+    cosines = lines("tab:spring-gradient-distribution")
+    arms = {
+        arm: dict(zip(("valid", "mean", "q1", "median", "q3", "negative", "zero_norm"), cosines[label], strict=True))
+        for arm, label in weights.items()
+    }
+    for label in ("tab:spring-gradient-distribution", "tab:spring-gradient-source-phase"):
+        quoted(label, arms, 4)
+    errors = {f"({p},{x})": number(error) for p, x, error, *_ in paper_panels("tab:spring-lambda")[0][1:]}
+    quoted("tab:spring-lambda", {arm: {"cold_persistent": errors[w]} for arm, w in weights.items()}, 3)
+
     depths = {factor: lines("tab:spring-functional-landscape")[factor.capitalize()][0]
               for factor in ("mass", "drag", "stiffness")}  # fmt: skip
     quoted("tab:spring-functional-landscape", {"align-cross": {f"depth_{f}": d for f, d in depths.items()}}, 3)

@@ -1,0 +1,28 @@
+"""How the gradients of Align and Cross lay to each other while a source was trained (`app:spring-gradient`)."""
+
+from dataclasses import asdict
+from typing import Any
+
+from safetensors.numpy import save_file
+
+from sprii_train.analysis.gradients import by_phase, read_gradients, summarise
+from sprii_train.experiments.sources import Source
+
+
+def gradients(source: Source) -> dict[str, Any]:
+    """The source's own summary and the mean cosine of each third; observations are kept beside the model.
+
+    Raises:
+        ValueError: for a source trained without the diagnostic.
+    """
+    try:
+        observed = read_gradients({source.seed: source.folder})
+    except FileNotFoundError:
+        raise ValueError(
+            f"{source.folder} was trained without the gradient diagnostic; legal: a source trained under Align and "
+            "Cross. Remove the folder to train it again"
+        ) from None
+    save_file(asdict(observed), source.folder / source.cell.arrays)
+    phases = by_phase(observed, source.cell.train.steps)
+    row = asdict(summarise(observed)) | {f"mean_{name}": phase.mean for name, phase in phases.items()}
+    return {name: None if value != value else value for name, value in row.items()}
