@@ -32,7 +32,7 @@ MEASURE_SECONDS = {"direction": 20.0, "atlas": 20.0, "evidence": 30.0, "cost": 0
 OTHERS = 60.0  # of every other measure, encoding and probes, without the fits below
 READER_FITS = {"landscape": 1, "value": 4, "sealed": 1, "bottleneck": 4 * 3, "poke-value": 4, "targeted": 2}
 """Arms of the common reader; an update of the bottleneck's six horizons takes three times as long."""
-ROUTE_FITS = {"value": 4, "routes": 18, "object-routes": 3}  # in units of `route_updates`
+ROUTE_FITS = {"value": 4, "routes": 18, "object-routes": 3, "realization": 5}  # in units of `route_updates`
 
 
 def estimate(target: Target, preset: str) -> float | None:

@@ -100,15 +100,20 @@ def donors_of(queries: EpisodeTable, donors: EpisodeTable, seed: int) -> NDArray
     return np.where(own, order[first[at] + counts[at] - 1], row)
 
 
+def query_windows(bank: Bank, split: str) -> tuple[EpisodeTable, NDArray[np.int64]]:
+    """The episodes of the queries of a split, and the anchors (n,) of their presents."""
+    whole = bank.split(split, unseal=True)
+    queries = whole.select(np.isin(whole["kind"], list(ANCHORS)))
+    return queries, np.array([ANCHORS[kind] for kind in queries["kind"]])
+
+
 def _cases(population: P, raw: dict[str, Any], standardiser: Standardiser) -> Cases[P]:
     return Cases(population, **raw | {"targets": standardiser(raw["targets"]), "horizons": HORIZONS})
 
 
 def _raw(source: Source, bank: Bank, split: str) -> dict[str, Any]:
     world, learner = source.world, source.learner
-    whole = bank.split(split, unseal=True)
-    queries = whole.select(np.isin(whole["kind"], list(ANCHORS)))
-    anchors = np.array([ANCHORS[kind] for kind in queries["kind"]])
+    queries, anchors = query_windows(bank, split)
     donors = world.episodes(bank, split, unseal=True)
     reader = world.reader(bank, learner.config)
     codes = encode_histories(learner, reader, donors, 0)

@@ -25,4 +25,5 @@ def gradients(source: Source) -> dict[str, Any]:
     save_file(asdict(observed), source.folder / source.cell.arrays)
     phases = by_phase(observed, source.cell.train.steps)
     row = asdict(summarise(observed)) | {f"mean_{name}": phase.mean for name, phase in phases.items()}
+    row["smallest_norm"] = float(min(observed.align_norm.min(), observed.cross_norm.min()))
     return {name: None if value != value else value for name, value in row.items()}

@@ -2,10 +2,12 @@
 
 from sprii_train.experiments.targets.base import INFERRED, Group, Pairings, Target
 from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
+from sprii_train.experiments.targets.inferred import INFERRED_TARGETS
 from sprii_train.experiments.targets.pairings import PAIRING_TARGETS
 from sprii_train.experiments.targets.poke import POKE_TARGETS
 from sprii_train.experiments.targets.poke_inputs import POKE_INPUT_TARGETS
 from sprii_train.experiments.targets.poke_value import POKE_VALUE_TARGETS
+from sprii_train.experiments.targets.realization import REALIZATION_TARGETS
 from sprii_train.experiments.targets.spring import SPRING_TARGETS
 from sprii_train.experiments.targets.spring_gradients import SPRING_GRADIENT_TARGETS
 from sprii_train.experiments.targets.spring_sealed import SPRING_SEALED_TARGETS
@@ -16,8 +18,10 @@ TARGETS: dict[str, Target] = {
         *POKE_TARGETS,
         *POKE_INPUT_TARGETS,
         *PAIRING_TARGETS,
+        *INFERRED_TARGETS,
         *POKE_VALUE_TARGETS,
         *SPRING_TARGETS,
+        *REALIZATION_TARGETS,
         *SPRING_GRADIENT_TARGETS,
         *SPRING_SEALED_TARGETS,
         *D_CLEAN_TARGETS,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from sprii_train.analysis.bootstrap import recovery, system_bootstrap
+from sprii_train.analysis.bootstrap import system_bootstrap
 from sprii_train.analysis.statistics import difference
 from sprii_train.analysis.use.direction import Projection, contrasts
 from sprii_train.experiments.targets.base import (
@@ -15,7 +15,6 @@ from sprii_train.experiments.targets.base import (
     spread_of,
     spread_table,
     stacked,
-    value_of,
 )
 from sprii_train.reports.claims import Claim
 from sprii_train.reports.page import Table, interval, spread
@@ -239,19 +238,24 @@ FACTORIAL_CLAIMS = (
 )
 
 
-def _per_factor(rows: Sequence[Row]) -> list[Table]:
+def factor_table(rows: Sequence[Row], first: str) -> Table:
+    """Probes and geometry of each factor, and separation, on validation systems."""
     columns = {f"R² {f}": f"validation.centroid_ridge_{f}" for f in FACTORS}
     columns |= {f"ρ {f}": f"validation.rho_{f}" for f in FACTORS} | {"Ratio": "validation.ratio"}
+    return spread_table(rows, "Factors in the contexts of validation systems", columns, first=first)
+
+
+def native_table(rows: Sequence[Row], first: str) -> Table:
+    """Native errors at every horizon with the variance of their targets."""
     native = {f"h{h}": f"validation.self_h{h}" for h in HORIZONS} | {
         f"variance h{h}": f"validation.variance_h{h}" for h in HORIZONS
     }
-    return [
-        spread_table(rows, "Factors in the contexts of validation systems", columns, first="Pairing"),
-        spread_table(
-            rows, "Native error, and the variance of its target", native, first="Pairing",
-            note="Each source has its own target space.",
-        ),
-    ]  # fmt: skip
+    title, note = "Native error, and the variance of its target", "Each source has its own target space."
+    return spread_table(rows, title, native, first=first, note=note)
+
+
+def _per_factor(rows: Sequence[Row]) -> list[Table]:
+    return [factor_table(rows, "Pairing"), native_table(rows, "Pairing")]
 
 
 MISMATCH_CLAIMS = tuple(
@@ -272,47 +276,6 @@ MISMATCH_CLAIMS = tuple(
     )
 )
 
-
-def _inferred(rows: Sequence[Row]) -> list[Table]:
-    groups, tables = arms_of(rows), _per_factor(rows)
-    needed = ("inferred", "random-history", "g3")
-    if set(needed) <= set(groups):
-        lines = []
-        for heading, path in (
-            *((f"Probe R², {f}", f"centroid_ridge_{f}") for f in FACTORS),
-            *((f"ρ {f}", f"rho_{f}") for f in FACTORS),
-            ("Between/within ratio", "ratio"),
-        ):
-            inferred, random, true = (
-                [float(value_of(row, f"validation.{path}")) for row in groups[arm]] for arm in needed
-            )
-            change = sum(inferred) / len(inferred) - sum(random) / len(random)
-            if len(true) > 1:
-                found = recovery(true=true, random=random, inferred=inferred, seed=SEED)
-                told = interval(found.interval) if found.interval else found.reason
-            else:
-                told = "n.a.: one source"
-            lines.append([heading, f"{change:+.4f}", told])
-        tables.append(
-            Table(
-                "Inferred against RandomHistory, and recovery of the gap to True in percent",
-                ["Measurement", "Inferred − RandomHistory", "Recovery [95 % interval]"],
-                lines,
-                "Paired-source bootstrap of source means.",
-            )
-        )
-    return tables
-
-
-INFERRED_CLAIMS = (
-    Claim(
-        "True relations separate systems more than inferred ones",
-        ("g3", "inferred"),
-        lambda a: a["g3"]["validation"]["ratio"] / a["inferred"]["validation"]["ratio"],
-        lambda v: v > 1.5,
-        "ratio of ratios (> 1.5; paper 4.1)",
-    ),
-)
 
 POKE_TARGETS = (
     Target(
@@ -365,12 +328,5 @@ POKE_TARGETS = (
         (Group("poke", ("g3", "mismatch-random", "mismatch-drag", "mismatch-mass")),),
         _per_factor,
         MISMATCH_CLAIMS,
-    ),
-    Target(
-        "tab:inferred-relation-factors",
-        "PokeWorld: relations inferred from histories",
-        (Group("poke", ("structure", "g3", "inferred", "random-history")),),
-        _inferred,
-        INFERRED_CLAIMS,
     ),
 )

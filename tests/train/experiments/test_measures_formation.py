@@ -1,8 +1,10 @@
 """Evidence of numerical states, the atlas, and what an update costs."""
 
+import json
 import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,3 +79,23 @@ def test_timing_an_update_leaves_everything_as_it_was(poke_source: Source):
     assert row["update_seconds"] > 0
     assert row["batch_seconds"] > 0
     assert (row["pairs"], row["reader_updates"]) == (TRAIN.pairs, poke_source.cell.readers.updates)
+
+
+def test_gradients_of_a_source_as_its_run_wrote_them(spring_source: Source, tmp_path: Path):
+    source = replace(spring_source, cell=replace(spring_source.cell, measure="gradients"))
+    row = MEASURES["gradients"](source)
+    kept = load_file(source.folder / source.cell.arrays)
+    lines = [json.loads(line) for line in (source.folder / "gradients.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert kept["step"].tolist() == [1, 2, 3]  # a run of three updates is observed at each
+    assert kept["cosine"].tolist() == [line["cosine"] for line in lines]
+    assert row["smallest_norm"] == min(min(line["align_norm"], line["cross_norm"]) for line in lines)
+    assert row["mean"] == pytest.approx(np.mean(kept["cosine"]))
+    assert [row[f"mean_{phase}"] for phase in ("early", "middle", "late")] == kept["cosine"].tolist()
+
+    untold = replace(source, folder=tmp_path)
+    with pytest.raises(ValueError, match="was trained without the gradient diagnostic"):
+        MEASURES["gradients"](untold)
+
+
+def test_gradients_are_observed_where_both_terms_are_on(poke_source: Source):
+    assert not (poke_source.folder / "gradients.jsonl").exists()  # Structure has neither

@@ -18,12 +18,13 @@ from sprii_train.analysis.populations import PopulationError, Sample
 from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.readers import ReaderConfig, fit_readers
 from sprii_train.experiments.measures import MEASURES
+from sprii_train.experiments.measures.realization import physical_weights
 from sprii_train.experiments.measures.routes import object_only, route_errors
 from sprii_train.experiments.measures.targeted import mass_dominance
 from sprii_train.experiments.measures.value import reader_config
 from sprii_train.experiments.poke_cases import donor_probes, poke_cases
 from sprii_train.experiments.sources import ReaderBudget, Source
-from sprii_train.experiments.spring_cases import donors_of, sealed_cases, training_cases
+from sprii_train.experiments.spring_cases import donors_of, query_windows, sealed_cases, spring_cases, training_cases
 from sprii_train.experiments.worlds import SPRING_WORLD
 
 BUDGET = ReaderBudget(2, 5, 10)
@@ -200,6 +201,48 @@ def test_routes_of_the_object_alone(knowing_poke: Source):
     kept = load_file(source.folder / source.cell.arrays)
     assert set(kept) == {"r0", "m1", "m2", "m2-wrong"}
     assert row["m2_h16"] == pytest.approx(kept["m2"].mean())
+
+
+# Realization
+
+
+def test_physical_weights_by_one_simulation_at_a_time(spring_source: Source, spring_bank: Bank):
+    cases, world, names = spring_cases(spring_source), spring_bank.world, ("mass", "drag", "stiffness")
+    queries, anchors = query_windows(spring_bank, "train")
+    rows = np.arange(0, len(queries), 7)
+    found = physical_weights(
+        spring_bank, queries["episode"][rows], anchors[rows], cases.train.take(rows), cases.standardiser
+    )
+    total = np.zeros(cases.train.targets.shape[-1])
+    for row in rows.tolist():
+        episode, anchor = int(queries["episode"][row]), int(anchors[row])
+        now = spring_bank["states"][episode, anchor].astype(np.float64)
+        actions = spring_bank["actions"][episode, anchor : anchor + 16]
+        for factor in names:
+            values = [float(queries[name][row]) for name in names]
+            change = sensitivity(world, values, factor, now, actions)[[1, 2, 4, 8, 16]]
+            total += np.abs(change / cases.standardiser.scale).sum(0)
+    np.testing.assert_allclose(found, total / total.mean(), rtol=1e-4)
+    assert found.mean() == pytest.approx(1.0)
+    assert found.max() > 1.2 * found.min()
+
+
+@pytest.mark.parametrize("name", ["spring_source", "knowing_poke"])
+def test_realization_of_either_world(name: str, request: pytest.FixtureRequest):
+    found: Source = request.getfixturevalue(name)
+    source = replace(found, cell=replace(found.cell, measure="realization"))
+    row = MEASURES["realization"](source)
+    kept = load_file(source.folder / source.cell.arrays)
+    assert set(kept) == {"m1", "m2", "m1-phys", "m2-phys"}
+    for route, errors in kept.items():
+        assert errors.shape == (2,)
+        assert row[f"mean_{route}"] == pytest.approx(errors.mean())
+    assert (kept["m2"] != kept["m2-phys"]).all()
+    for variant in ("", "-phys"):
+        assert row[f"own{variant}_s0"] == row[f"cross{variant}_s0"]  # no context, no donor
+        assert row[f"own{variant}_s1"] == pytest.approx(row[f"mean_m2{variant}"], rel=1e-6)
+        assert row[f"own{variant}_s1"] != row[f"cross{variant}_s1"]
+    assert row["own_s0"] == pytest.approx(row["own-phys_s0"])  # the recipient-only base of both
 
 
 # SpringWorld's sealed systems

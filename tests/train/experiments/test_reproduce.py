@@ -182,15 +182,15 @@ def test_targets_share_sources(run: Reproduce, log: Log, monkeypatch: pytest.Mon
 def test_a_teacher_of_one_source(run: Reproduce, log: Log, monkeypatch: pytest.MonkeyPatch, poke_row: dict[str, Any]):
     """Inferred relations at one source, of which no recovery has an interval."""
     monkeypatch.setitem(MEASURES, "formation", lambda source: {"validation": poke_row["validation"]})
-    page, _ = run(TARGETS["tab:inferred-relation-factors"])
+    page, _ = run(TARGETS["tab:inferred-relation-recovery"])
     assert log.trained == [
         "poke-structure-seed0", "poke-g3-seed0", "poke-inferred-seed0", "poke-random-history-seed0",
     ]  # fmt: skip
     (recovered,) = [table for table in page.tables if "recovery" in table.title]
     assert {row[-1] for row in recovered.rows} == {"n.a.: one source"}
-    page, _ = run(TARGETS["tab:inferred-relation-factors"], seeds=(0, 1))
+    page, _ = run(TARGETS["tab:inferred-relation-recovery"], seeds=(0, 1))
     assert len(log.trained) == 4
-    page, _ = run(TARGETS["tab:inferred-relation-factors"], arms=("inferred",), seeds=(2,))
+    page, _ = run(TARGETS["tab:inferred-relation-recovery"], arms=("inferred",), seeds=(2,))
     assert log.trained == ["poke-structure-seed2", "poke-inferred-seed2"]
 
 

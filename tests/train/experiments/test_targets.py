@@ -25,6 +25,12 @@ from sprii_train.reports.page import Table
 from sprii_train.reports.paper import paper_panels
 
 Row = dict[str, Any]
+POOLED = (
+    "tab:donor-pool-audit", "tab:inferred-relation-quality", "tab:realization-complete-grid",
+    "tab:spring-gradient-distribution", "tab:spring-gradient-source-phase",
+)  # fmt: skip
+"""Tables without a spread over sources, as in the paper."""
+
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 
 
@@ -175,9 +181,7 @@ def test_three_sources_of_every_arm(label: str, measured: dict[str, Row], tmp_pa
     check_tables(tables)
     missing = [row for table in tables for row in table.rows if "n.a." in row]
     assert all("Native" in row[0] for row in missing), missing  # its context comes from no donor
-    assert any("±" in cell or "[" in cell for table in tables for row in table.rows for cell in row) or label in (
-        "tab:donor-pool-audit", "tab:inferred-relation-quality",
-    )  # fmt: skip
+    assert any("±" in cell or "[" in cell for table in tables for row in table.rows for cell in row) or label in POOLED
     for verdict in judge(one.claims, rows):
         assert verdict.status in ("held", "did not hold") or re.fullmatch(r"held in \d of 3 sources", verdict.status)
         assert verdict.evidence.count(", ") >= 2  # three values
@@ -293,7 +297,13 @@ def test_quotes_of_pokeworld():
         "g3": {"validation": {"ratio": task["True"][0]}},
         "inferred": {"validation": {"ratio": task["Inferred"][0]}},
     }
-    quoted("tab:inferred-relation-factors", arms, 1)
+    quoted("tab:inferred-relation-task", arms, 1)
+    arms = {arm: {"validation": {}} for arm in ("g3", "inferred", "random-history")}
+    for relation, factor, probe, _ in paper_panels("tab:inferred-relation-factors")[0][1:]:
+        arm = {"True": "g3", "Inferred": "inferred", "RandomHistory": "random-history"}[relation]
+        arms[arm]["validation"][f"centroid_ridge_{factor.lower()}"] = number(probe)
+    quoted("tab:inferred-relation-factors", arms, 2)
+    quoted("tab:inferred-relation-recovery", arms, 1)
     rates = lines("tab:inferred-relation-quality")
     arms = {
         arm: {"pairs": {"train": {"match_rates": dict(zip(
@@ -332,9 +342,30 @@ def test_quotes_of_springworld():
         for arm, label in weights.items()
     }
     for label in ("tab:spring-gradient-distribution", "tab:spring-gradient-source-phase"):
-        quoted(label, arms, 4)
+        quoted(label, arms, 3)
     errors = {f"({p},{x})": number(error) for p, x, error, *_ in paper_panels("tab:spring-lambda")[0][1:]}
     quoted("tab:spring-lambda", {arm: {"cold_persistent": errors[w]} for arm, w in weights.items()}, 3)
+
+    table = lines("tab:spring-complete")
+    names = {"native": "Native", "structure": "Structure", "align-cross": "Align + Cross"}
+    arms = {
+        arm: dict(zip(("cold_persistent", "full_persistent"), table[name], strict=True)) for arm, name in names.items()
+    }
+    quoted("tab:spring-complete", arms, 4)
+
+    table = lines("tab:realization-complete-grid")
+    names = {"align-cross": "Align + Cross", "structure": "Structure", "g1": "Poke G1", "g2": "Poke G2"}
+    arms = {}
+    for arm, name in names.items():
+        m1, m2, _, weighted = table[name]
+        arms[arm] = {"mean_m1": m1, "mean_m2": m2, "mean_m1-phys": weighted, "mean_m2-phys": 0.0}
+    quoted("tab:realization-complete-grid", arms, 5)
+    row = {}
+    swept = paper_panels("tab:realization-replacements")[0]
+    for variant, first in (("", 2), ("-phys", 8)):
+        for key, line in zip(("own", "cross"), swept[first : first + 2], strict=True):
+            row |= {f"{key}{variant}_s0": number(line[2]), f"{key}{variant}_s1": number(line[-1])}
+    quoted("tab:realization-replacements", {"align-cross": row}, 4)
 
     depths = {factor: lines("tab:spring-functional-landscape")[factor.capitalize()][0]
               for factor in ("mass", "drag", "stiffness")}  # fmt: skip
@@ -424,3 +455,38 @@ def test_arrays_are_stacked_over_sources(tmp_path: Path):
     found = stacked(rows, "value", "e")
     assert found.dtype == np.float64
     assert found.tolist() == [[0.0] * 3, [1.0] * 3]
+
+
+def test_gradient_tables_pool_observations_and_tell_sources_and_phases_apart(tmp_path: Path):
+    rng, rows, every = np.random.default_rng(3), [], {}
+    for seed in (0, 4):
+        seen = {"step": np.arange(30) + 1, "align_norm": rng.uniform(1, 2, 30), "cross_norm": rng.uniform(0, 1, 30)}
+        seen["cosine"] = every[seed] = rng.normal(0.1 * seed, 0.3, 30)
+        save_file(seen | {"source": np.zeros(30, np.int64)}, tmp_path / f"{seed}.safetensors")
+        files = {"gradients": str(tmp_path / f"{seed}.safetensors")}
+        rows.append({"world": "spring", "arm": "align-cross", "label": "A", "seed": seed, "steps": 30, "arrays": files})
+    ((_, valid, mean, *quartiles, negative, zero),) = target("tab:spring-gradient-distribution").tables(rows)[0].rows
+    pooled = np.concatenate(list(every.values()))
+    assert (valid, zero) == ("60", "0.0")
+    assert float(mean) == pytest.approx(pooled.mean(), abs=1e-4)
+    assert [float(q) for q in quartiles] == pytest.approx(np.quantile(pooled, (0.25, 0.5, 0.75)), abs=1e-4)
+    assert float(negative) == pytest.approx(100 * (pooled < 0).mean(), abs=0.06)
+
+    table = target("tab:spring-gradient-source-phase").tables(rows)[0]
+    assert table.columns[3:] == ["Source 0", "Source 4", "Early", "Middle", "Late"]
+    thirds = [np.concatenate([e[10 * i : 10 * i + 10] for e in every.values()]).mean() for i in range(3)]
+    told = [float(cell) for cell in table.rows[0][3:]]
+    assert told == pytest.approx([*(e.mean() for e in every.values()), *thirds], abs=1e-4)
+
+
+def test_rows_of_the_realization_grid_by_hand(tmp_path: Path):
+    rows, errors = [], np.array([[0.5, 0.6], [0.7, 0.9]])
+    for seed in range(2):
+        m1 = errors[seed]
+        found = {"m1": m1, "m2": m1 - [0.1, -0.1], "m1-phys": m1, "m2-phys": m1 - 0.25}
+        save_file(found, tmp_path / f"{seed}.safetensors")
+        files = {"realization": str(tmp_path / f"{seed}.safetensors")}
+        rows.append({"world": "poke", "arm": "g1", "label": "G₁", "seed": seed, "arrays": files})
+    (row,) = target("tab:realization-complete-grid").tables(rows)[0].rows
+    reduction = 100 * np.mean([[0.1 / 0.5, -0.1 / 0.6], [0.1 / 0.7, -0.1 / 0.9]])
+    assert row == ["G₁", "2 × 2", "0.6750", "0.6750", "0.0000", "0.2500", f"{reduction:.2f}", "2 of 4"]

@@ -1,0 +1,65 @@
+"""Standard and physically weighted residual routes on one source (`tab:realization-complete-grid`)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from sprii_envs.banks import Bank
+from sprii_train.analysis.populations import Training
+from sprii_train.analysis.value.bases import RouteConfig, fit_bases
+from sprii_train.analysis.value.cases import Cases, Standardiser
+from sprii_train.analysis.value.fitting import FitConfig
+from sprii_train.analysis.value.physical import output_weights, sensitivities
+from sprii_train.analysis.value.risks import by_system, reader_errors
+from sprii_train.analysis.value.routes import SCALES, amplitude_errors, fit_routes
+from sprii_train.experiments.measures.value import DONOR_SEED
+from sprii_train.experiments.poke_cases import poke_cases
+from sprii_train.experiments.sources import Source
+from sprii_train.experiments.spring_cases import SpringCases, query_windows, spring_cases
+
+VARIANTS = ("", "-phys")
+
+Rows = NDArray[np.int64]
+
+
+def realization(source: Source) -> dict[str, Any]:
+    """Errors of M1 and M2 of both variants over the development mixture, and of M2 as its context is scaled by s.
+
+    Errors by reader (R,) are kept beside the model.
+    """
+    of = spring_cases(source) if source.world.name == "spring" else poke_cases(source)
+    config = RouteConfig(fit=FitConfig(updates=source.cell.readers.route_updates, batch=128))
+    bases = fit_bases(of.train, of.development, config, tuple(range(source.cell.readers.count)))
+    if isinstance(of, SpringCases):
+        queries, anchors = query_windows(source.bank, "train")
+        presents = queries["episode"], anchors
+    else:
+        presents = of.drawn["train"].episodes, of.drawn["train"].anchors
+    weights = physical_weights(source.bank, *presents, of.train, of.standardiser)
+    kept: dict[str, NDArray[np.float64]] = {}
+    row: dict[str, Any] = {}
+    for variant in VARIANTS:
+        given = weights if variant else None
+        m1, m2 = (fit_routes(of.train, of.development, bases, kind, weights=given) for kind in ("m1", "m2"))
+        for name, routes in ((f"m1{variant}", m1), (f"m2{variant}", m2)):
+            errors = [by_system(reader_errors(route, of.development), of.development.systems) for route in routes]
+            kept[name] = np.array([grid.mean() for grid in errors])
+            row[f"mean_{name}"] = float(kept[name].mean())
+        sweeps = [amplitude_errors(route, of.development, seed=DONOR_SEED) for route in m2]
+        for donor in ("own", "cross"):
+            curve = np.mean([sweep[donor].mean((1, 2)) for sweep in sweeps], axis=0)
+            row |= {f"{donor}{variant}_s{scale:g}": float(e) for scale, e in zip(SCALES, curve, strict=True)}
+    save_file(kept, source.folder / source.cell.arrays)
+    return row
+
+
+def physical_weights(
+    bank: Bank, episodes: Rows, anchors: Rows, train: Cases[Training], standardiser: Standardiser
+) -> NDArray[np.float64]:
+    """`output_weights` (D,) of training cases whose presents are at these anchors (n,) of episodes (n,)."""
+    states = bank.windows("states", episodes, anchors, 1)[:, 0]
+    values = np.stack([train.factors[name] for name in bank.properties.names], axis=1)
+    found = sensitivities(bank.world, values, states, train.actions, train.horizons)
+    return output_weights(found, standardiser.scale)
