@@ -104,8 +104,8 @@ COMPONENT_CLAIMS = (
         "Adding Cross to Align lowers the cold-start h16 error further",
         ("align", "align-cross"),
         lambda a: a["align-cross"]["cold_persistent"] / a["align"]["cold_persistent"],
-        lambda v: v < 1,
-        "ratio of errors (< 1; paper 0.90)",
+        lambda v: v < 0.98,
+        "ratio of errors (< 0.98; paper 0.90)",
     ),
 )
 
