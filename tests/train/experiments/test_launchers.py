@@ -55,6 +55,14 @@ def until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """submitit ends its jobs here by SIGINT, which whatever a shell runs in the background inherits as ignored."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
 # By name
 
 
@@ -245,6 +253,7 @@ def test_a_job_that_is_preempted_is_queued_again(tmp_path: Path):
     assert steps(cell, tmp_path) == ["1", "2", "3", "4"]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_job_that_vanishes_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     submitit = pytest.importorskip("submitit")
     monkeypatch.setattr(submitit.core.core.Job, "_results_timeout_s", 0)
