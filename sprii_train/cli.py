@@ -27,6 +27,7 @@ def main() -> None:
             | Annotated[Reproduce, subcommand("reproduce")]
             | Annotated[BankCommand, subcommand("bank")]
             | Annotated[RelationsCommand, subcommand("relations")]
+            | Annotated[PendulumCommand, subcommand("pendulum")]
             | Annotated[Benchmark, subcommand("benchmark")]
         ],
         prog="sprii",
@@ -309,6 +310,157 @@ class RelationsCommand:
     """List relations, or audit one on a bank."""
 
     command: Annotated[AuditRelation, subcommand("audit")] | Annotated[ListRelations, subcommand("list")]
+
+    def run(self) -> None:
+        """Run the chosen one."""
+        self.command.run()
+
+
+@dataclass
+class ComparePendulum:
+    """CaDM, Random relation and R7 on the pendulum beside random, nominal and oracle rows. Resumes when repeated."""
+
+    preset: PresetName = "quick"
+    """quick: fewer iterations and a cheaper planner, half an hour on two cores; paper: the published protocol."""
+    seeds: str | None = None
+    """A count (3) or a list (0,4,7); by default the preset's."""
+    rows: str = "cadm,random,r7"
+    """Comma-separated rows to train."""
+    out: Path | None = None
+    """Folder of the runs and the report; by default runs/pendulum-PRESET."""
+    workers: int | None = None
+    """Runs at once; by default one a core."""
+    launcher: LauncherName = "local"
+    """Where they run."""
+
+    def run(self) -> None:
+        """Train, evaluate and report."""
+        from dataclasses import replace
+
+        from sprii_train.control.relations import CONTROL_RECIPES
+        from sprii_train.experiments.grid import run_grid
+        from sprii_train.experiments.pendulum import PRESETS, cells
+        from sprii_train.experiments.seeds import parse_seeds
+        from sprii_train.reports.page import print_page, write_page
+        from sprii_train.reports.pendulum import page, videos
+
+        preset, root = PRESETS[self.preset], self.out or Path(f"runs/pendulum-{self.preset}")
+        rows = tuple(name.strip() for name in self.rows.split(","))
+        if unknown := [name for name in rows if name not in CONTROL_RECIPES]:
+            raise ValueError(f"--rows names {unknown[0]!r}; legal: {', '.join(CONTROL_RECIPES)}")
+        if len(set(rows)) < len(rows):
+            raise ValueError(f"--rows names a row twice: {self.rows}")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"--workers is {self.workers}; legal: an integer >= 1")
+        if self.seeds is not None:
+            preset = replace(preset, seeds=parse_seeds(self.seeds))
+        planned = cells(preset, rows)
+        found = run_grid(planned, root / "cells", workers=self.workers, launcher=self.launcher)
+        written = [f"sprii pendulum compare --preset {self.preset}"]
+        for name, default in (("seeds", None), ("rows", "cadm,random,r7"), ("out", None)):
+            if (given := getattr(self, name)) != default:
+                written.append(f"--{name} {shlex.quote(str(given))}")
+        told = page(found, self.preset, preset, " ".join(written))
+        write_page(told, root)
+        videos(found, planned, root / "cells", root)
+        print_page(told)
+        print(f"\nreport: {root / 'report.html'}\nrows:   {root / 'results.json'}\nvideos: {root}/*.gif")
+
+
+@dataclass
+class TrainPendulum:
+    """Train one row with one seed: collect, train on everything collected, again. Resumes when repeated."""
+
+    recipe: Positional[str] = "cadm"
+    """cadm, random or r7."""
+    preset: PresetName = "quick"
+    """Budget, as of compare."""
+    seed: int = 0
+    """Of weights, systems, starts, noise and batches."""
+    iterations: int | None = None
+    """By default the preset's."""
+    device: str = "cpu"
+    """A torch device."""
+    out: Path | None = None
+    """Folder of the run; by default runs/pendulum-RECIPE-SEED."""
+
+    def run(self) -> None:
+        """Train with a line an iteration."""
+        from dataclasses import replace
+
+        from sprii_train.checkpoints import save
+        from sprii_train.control.loop import train_control
+        from sprii_train.experiments.pendulum import PRESETS
+
+        base = PRESETS[self.preset].run
+        config = replace(
+            base,
+            recipe=self.recipe,
+            iterations=base.iterations if self.iterations is None else self.iterations,
+            training=replace(base.training, seed=self.seed),
+            device=self.device,
+        )
+        root = self.out or Path(f"runs/pendulum-{self.recipe}-{self.seed}")
+
+        def report(iteration: int, values: dict[str, float]) -> None:
+            print(f"iteration {iteration}/{config.iterations}  collected return {values['return']:.0f}", flush=True)
+
+        learner, _ = train_control(config, root, report)
+        save(learner.cpu(), root / "model")
+        print(f"model: {root / 'model'}")
+
+
+@dataclass
+class EvaluatePendulum:
+    """Return and success of a trained model in every group."""
+
+    model: Positional[Path]
+    """A folder that `sprii pendulum train` wrote: RUN/model."""
+    controller: Literal["cem", "icem", "mppi", "shooting"] = "icem"
+    """The planner, with its published settings."""
+    horizon: int = 20
+    """Steps that it looks ahead."""
+    episodes: int = 10
+    """Of each group."""
+    seed: int = 0
+    """Of systems, starts and the planner's noise."""
+    device: str = "cpu"
+    """A torch device."""
+
+    def run(self) -> None:
+        """Evaluate and print a table."""
+        from rich.console import Console
+        from rich.table import Table
+
+        from sprii_train.checkpoints import load
+        from sprii_train.control.controllers import named_controller
+        from sprii_train.control.evaluation import evaluate, learned
+        from sprii_train.learners.cadm import CaDM
+
+        if self.episodes < 1 or self.seed < 0:
+            raise ValueError(f"--episodes must be >= 1 and --seed >= 0, got {self.episodes} and {self.seed}")
+        learner = load(self.model)
+        if not isinstance(learner, CaDM):
+            raise ValueError(f"{self.model} holds a {type(learner).__name__}; legal: CaDM")
+        policy = learned(
+            learner.to(self.device), named_controller(self.controller, horizon=self.horizon), seed=self.seed
+        )
+        table = Table("group", "return", "SD of episodes", "success", box=None, pad_edge=False)
+        for group, trial in evaluate(policy, seed=self.seed, episodes=self.episodes).items():
+            success = f"{100 * trial.success.mean():.0f}%"
+            table.add_row(group, f"{trial.returns.mean():.1f}", f"{trial.returns.std():.1f}", success)
+        Console().print(table)
+
+
+@dataclass
+class PendulumCommand:
+    """Model-based control of the pendulum: train, evaluate or compare."""
+
+    command: (
+        Annotated[ComparePendulum, subcommand("compare")]
+        | Annotated[TrainPendulum, subcommand("train")]
+        | Annotated[EvaluatePendulum, subcommand("evaluate")]
+    )
 
     def run(self) -> None:
         """Run the chosen one."""

@@ -4,8 +4,9 @@ from typing import Any
 
 from torch import nn
 
+from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 
-LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {"jepa": (JEPA, JEPAConfig)}
+LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {"jepa": (JEPA, JEPAConfig), "cadm": (CaDM, CaDMConfig)}
 
-__all__ = ["JEPA", "LEARNERS", "JEPAConfig"]
+__all__ = ["JEPA", "LEARNERS", "CaDM", "CaDMConfig", "JEPAConfig"]

@@ -1,0 +1,95 @@
+"""Evaluation and agents against episodes played one by one."""
+
+import numpy as np
+import pytest
+import torch
+
+from sprii_envs.envs.pendulum import GROUPS
+from sprii_envs.physics.pendulum import wrap
+from sprii_envs.world import rollout
+from sprii_train.control import pendulum
+from sprii_train.control.agent import planning_policy, random_policy
+from sprii_train.control.controllers import CEM, ICEM
+from sprii_train.control.draws import EVALUATION, draw
+from sprii_train.control.evaluation import KnownModel, evaluate, known, learned, random
+from sprii_train.learners.cadm import CaDM, CaDMConfig
+from sprii_train.learners.histories import History
+
+SMALL = CEM(candidates=6, elites=3, iterations=1, horizon=4)
+
+
+def test_groups_are_of_their_systems_and_every_policy_meets_the_same():
+    one = evaluate(random(seed=1), seed=5, episodes=3)
+    two = evaluate(known(SMALL, seed=9), seed=5, episodes=3)
+    assert list(one) == list(GROUPS)
+    for group, trial in one.items():
+        own = draw(group, 3, (EVALUATION, 5, list(GROUPS).index(group)))
+        assert (trial.values == own.values).all()
+        assert trial.starts == two[group].starts == own.digest()
+        assert (trial.states[:, 0] == two[group].states[:, 0]).all()
+        assert (trial.actions != two[group].actions).any()
+    assert evaluate(random(seed=1), seed=6, episodes=3)["ID"].starts != one["ID"].starts
+
+
+def test_return_and_success_by_hand():
+    trial = evaluate(random(seed=2), seed=0, episodes=2, groups=("OOD_c0",))["OOD_c0"]
+    for e in range(2):
+        total, upright = 0.0, True
+        for t in range(200):
+            angle, velocity = wrap(trial.states[e, t : t + 1, 0])[0], trial.states[e, t, 1]
+            total -= angle**2 + 0.1 * velocity**2 + 0.001 * float(trial.actions[e, t, 0]) ** 2
+            if t >= 100:
+                upright &= abs(wrap(trial.states[e, t + 1 : t + 2, 0])[0]) <= np.pi / 3
+        assert trial.returns[e] == pytest.approx(total, rel=1e-6)
+        assert trial.success[e] == upright
+    assert trial.row()["return"] == pytest.approx(trial.returns.mean())
+
+
+def test_the_oracle_swings_up():
+    trial = evaluate(known(ICEM(horizon=20), seed=0), seed=0, episodes=6, groups=("ID",))["ID"]
+    assert trial.success.all()
+    assert trial.returns.mean() > -500.0
+
+
+def test_the_context_is_of_the_running_episode():
+    """What the model was asked for at each step is the last K transitions of every episode, and nothing after."""
+    seen: list[History] = []
+
+    class Watched(KnownModel):
+        def context(self, history: History) -> torch.Tensor:
+            seen.append(history)
+            return self.believed
+
+    drawn = draw("ID", 2, (9,))
+    model = Watched(torch.tensor(drawn.values, dtype=torch.float32), history=3)
+    policy = planning_policy(
+        model, pendulum.reward, pendulum.WORLD.observe, pendulum.bounds(), SMALL, 2, seed=0, reads_next=False
+    )
+    found = rollout(pendulum.WORLD, drawn.values, drawn.states, policy, steps=6)
+    observations = pendulum.WORLD.observe(found.states.reshape(-1, 2)).reshape(2, 7, 3)
+    for t, history in enumerate(seen):
+        first = max(0, t - 3)
+        assert history.filled.tolist() == [min(t, 3)] * 2
+        differences = np.diff(observations[:, first : t + 1], axis=1)
+        np.testing.assert_allclose(history.differences[:, : t - first], differences, atol=1e-6)
+        np.testing.assert_array_equal(history.actions[:, : t - first], found.actions[:, first:t])
+        assert not history.differences[:, t - first :].any()
+
+
+def test_learned_policies_are_functions_of_their_seed():
+    learner = CaDM(CaDMConfig(encoder=(8, 8, 8), dynamics=(8, 8, 8, 8)), seed=1).eval()
+    one, again, other = (
+        evaluate(learned(learner, SMALL, seed=seed), seed=0, episodes=2, groups=("ID",))["ID"] for seed in (3, 3, 4)
+    )
+    assert (one.actions == again.actions).all()
+    assert (one.actions != other.actions).any()
+
+
+def test_random_actions_fill_the_bounds():
+    policy = random_policy(500, (torch.tensor([-2.0, 0.0]), torch.tensor([1.0, 4.0])), seed=0)
+    actions = policy(0, np.zeros((500, 2)))
+    assert actions.dtype == np.float32
+    assert (actions >= [-2, 0]).all()
+    assert (actions <= [1, 4]).all()
+    np.testing.assert_allclose(actions.mean(0), [-0.5, 2.0], atol=0.2)
+    np.testing.assert_allclose(actions.std(0), [3 / 12**0.5, 4 / 12**0.5], atol=0.1)

@@ -1,0 +1,142 @@
+"""The online loop: pure functions of the config, exact resume, and recipes that differ in nothing but the relation."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import sprii_train.control.loop as looping
+from sprii_envs.envs.pendulum import GROUPS
+from sprii_train.checkpoints import CheckpointError
+from sprii_train.control.controllers import CEM
+from sprii_train.control.draws import COLLECTION, EVALUATION, draw
+from sprii_train.control.experience import Experience
+from sprii_train.control.loop import ControlRun, collect, train_control
+from sprii_train.control.relations import CONTROL_RECIPES
+from sprii_train.control.training import ControlTraining
+from sprii_train.learners.cadm import CaDM, CaDMConfig
+
+TINY = ControlRun(
+    iterations=3,
+    episodes=2,
+    controller=CEM(candidates=4, elites=2, iterations=1, horizon=3),
+    learner=CaDMConfig(encoder=(8,), dynamics=(8,), encoder_decay=(0.0, 0.0), dynamics_decay=(0.0, 0.0)),
+    training=ControlTraining(epochs=1, seed=3),
+)
+
+
+def weights(learner: CaDM) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in learner.state_dict().items()}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_draws_are_functions_of_their_key():
+    one, again, other = (draw("ID", 6, (EVALUATION, seed)) for seed in (4, 4, 5))
+    assert one.digest() == again.digest() != other.digest()
+    assert (one.states == again.states).all()
+    levels = {value / 100 for value in range(75, 130, 5)}
+    assert set(one.values.ravel().tolist()) <= levels
+    assert len({tuple(v) for v in draw("ID", 40, (COLLECTION,)).values.tolist()}) > 20
+    assert (np.abs(one.states[:, 0] - np.pi) <= np.pi / 8).all()
+    assert len(set(one.states[:, 0].tolist())) == 6
+
+
+def test_cloned_episodes_are_of_one_system_and_start():
+    drawn = draw("OOD_c3", 5, (COLLECTION, 0, 0), cloned=True)
+    assert len(set(drawn.ids.tolist())) == 1
+    assert (drawn.states == drawn.states[0]).all()
+
+
+def test_unknown_group():
+    with pytest.raises(ValueError, match="OOD_c9"):
+        draw("OOD_c9", 1, (0,))
+    assert list(GROUPS) == ["ID", "OOD_c0", "OOD_c1", "OOD_c2", "OOD_c3"]
+
+
+def test_a_stopped_run_resumes_bit_for_bit(tmp_path: Path):
+    whole, rows = train_control(TINY, tmp_path / "whole")
+    assert [row["episodes"] for row in rows] == [2, 4, 6]
+
+    class Stop(Exception): ...
+
+    def stop(iteration: int, _: dict[str, float]) -> None:
+        if iteration == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train_control(TINY, tmp_path / "stopped", stop)
+    resumed, resumed_rows = train_control(TINY, tmp_path / "stopped")
+    assert same(weights(whole), weights(resumed))
+    assert [row["experience"] for row in rows] == [row["experience"] for row in resumed_rows]
+    assert [p.name for p in (tmp_path / "stopped").glob("experience-*")] == ["experience-3"]
+    assert not whole.training
+
+
+def test_killed_between_experience_and_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What was collected for an iteration that has no checkpoint is collected again, the same."""
+    whole, _ = train_control(TINY, tmp_path / "whole")
+    save, calls = looping.save_training_state, []
+
+    def killed(*arguments):
+        calls.append(arguments[3])
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return save(*arguments)
+
+    monkeypatch.setattr(looping, "save_training_state", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train_control(TINY, tmp_path / "killed")
+    monkeypatch.setattr(looping, "save_training_state", save)
+    resumed, rows = train_control(TINY, tmp_path / "killed")
+    assert len(rows) == 3
+    assert same(weights(whole), weights(resumed))
+
+
+def test_another_run_s_folder_is_refused(tmp_path: Path):
+    train_control(replace(TINY, iterations=1), tmp_path)
+    with pytest.raises(CheckpointError):
+        train_control(replace(TINY, iterations=1, recipe="r7"), tmp_path)
+
+
+def test_first_data_are_the_same_for_every_recipe_and_the_weights_too_while_no_system_repeats(tmp_path: Path):
+    short = replace(TINY, iterations=1)
+    runs = {name: train_control(replace(short, recipe=name), tmp_path / name) for name in CONTROL_RECIPES}
+    assert len({rows[0]["experience"] for _, rows in runs.values()}) == 1
+    assert {rows[0]["eligible_systems"] for _, rows in runs.values()} == {0}
+    assert all(same(weights(runs["cadm"][0]), weights(learner)) for learner, _ in runs.values())
+
+
+def test_collected_episodes_are_those_of_the_environment(tmp_path: Path):
+    """Observations follow from actions, start and system through the environment itself."""
+    import gymnasium as gym
+
+    store = Experience(3, 1, ("mass", "length"))
+    learner = CaDM(TINY.learner, seed=0)
+    mean = collect(TINY, learner, store, 1)
+    total = 0.0
+    for episode in range(2):
+        env = gym.make("sprii/Pendulum-v0").unwrapped
+        drawn = draw("ID", 2, (COLLECTION, 3, 1))
+        system = dict(zip(("mass", "length"), drawn.values[episode].tolist(), strict=True))
+        observation, _ = env.reset(options={"system": system, "state": drawn.states[episode]})
+        seen, actions = store.windows(np.array([episode]), np.array([0]), 201)
+        np.testing.assert_allclose(seen[0, 0], observation, atol=1e-6)
+        for t in range(200):
+            observation, reward, *_ = env.step(actions[0, t])
+            total += float(reward)
+            np.testing.assert_allclose(seen[0, t + 1], observation, atol=1e-5)
+    assert mean == pytest.approx(total / 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"recipe": "r8"}, "legal: cadm, random, r7"), ({"iterations": 0}, ">= 1"), ({"episodes": 1.5}, ">= 1")],
+)
+def test_illegal_runs(changes: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        replace(TINY, **changes)
