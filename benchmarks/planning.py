@@ -201,7 +201,7 @@ def oracle(groups: list[str], episodes: int, threads: int) -> None:
         "random shooting": CONTROLLERS["shooting"],
         "CEM": PUBLISHED,
         "MPPI": CONTROLLERS["mppi"],
-        "MPPI, temperature 0.1": MPPI(temperature=0.1),
+        "MPPI, temperature 1": MPPI(temperature=1.0),
         **{f"iCEM, H {h}, {what}": ICEM(horizon=h, execute=what) for h in (30, 20) for what in ("best", "mean")},
     }
     rows += [(label, config, known(config, seed=0)) for label, config in planners.items()]

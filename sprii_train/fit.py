@@ -204,7 +204,8 @@ def fit(
         diagnostics: measures of the learner that training is told of and unmoved by; each has a file in the directory.
 
     Raises:
-        ValueError: for data of another number of pairs than `config.pairs`, or ranks that do not divide them.
+        ValueError: for data of another number of pairs than `config.pairs`, ranks that do not divide them, or a
+            diagnostic that cannot be taken.
         CheckpointError: the directory belongs to another run, or its checkpoint is damaged.
         NonFiniteLoss: naming the term and the last good checkpoint.
         Interrupted: after SIGTERM or SIGINT, with a checkpoint written.
@@ -214,6 +215,7 @@ def fit(
     device = distributed.own_device(config.device)
     precision = resolve_precision(config)
     batch = _batches(data, config.pairs)
+    _check_diagnostics(diagnostics, learner)
     describe_data = getattr(data, "identity", None)
     run = {
         "train": what_matters(config),
@@ -260,6 +262,17 @@ def fit(
     return learner.eval()
 
 
+def _check_diagnostics(diagnostics: Sequence["Diagnostic"], learner: nn.Module) -> None:
+    """ValueError for names that are not files of their own, and whatever a diagnostic's own `check` refuses."""
+    names = [diagnostic.name for diagnostic in diagnostics]
+    for diagnostic in diagnostics:
+        name = diagnostic.name
+        if name == "metrics" or not name or Path(name).name != name or names.count(name) > 1:
+            raise ValueError(f"a diagnostic is named {name!r}; legal: a file name of its own, other than metrics")
+        if callable(check := getattr(diagnostic, "check", None)):
+            check(learner)
+
+
 def _batches(data: Callable[[int], Windows], pairs: int) -> Callable[[int], Windows]:
     """step → this rank's windows, of data that can read a share (`shard`) or that is cut after reading."""
     world = distributed.world()
@@ -285,9 +298,13 @@ def _batches(data: Callable[[int], Windows], pairs: int) -> Callable[[int], Wind
 
 def training_seconds(directory: str | Path) -> float:
     """Seconds that a run has trained, over all its resumptions."""
-    lines = (Path(directory) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    path = Path(directory) / "metrics.jsonl"
     steps, seconds = 0, 0.0
-    for entry in map(json.loads, lines):
+    try:
+        entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged ({error}); remove the folder {path.parent}") from None
+    for entry in entries:
         seconds += (entry["step"] - steps) / entry["steps_per_second"]
         steps = entry["step"]
     return round(seconds, 1)

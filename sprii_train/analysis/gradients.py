@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sprii_train import distributed
+from sprii_train.checkpoints import CheckpointError
 from sprii_train.protocol import Objective, Windows, align_terms, cross_loss, encode, evaluation_mode
 
 
@@ -77,6 +78,15 @@ class GradientDiagnostic:
     encoder: str = "history"
     name: str = "gradients"
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.every, int) or self.every < 1:
+            raise ValueError(f"GradientDiagnostic.every is {self.every!r}; legal: an integer >= 1")
+
+    def check(self, learner: nn.Module) -> None:
+        """ValueError, before training, for a learner without that submodule, or one whose parameters are frozen."""
+        if not any(p.requires_grad for p in _submodule(learner, self.encoder).parameters()):
+            raise ValueError(f"the submodule {self.encoder!r} has no parameter with a gradient; legal: one that trains")
+
     def __call__(
         self, learner: nn.Module, windows: Windows, objective: Objective, seed: int, step: int
     ) -> dict[str, Any]:
@@ -104,11 +114,12 @@ def read_gradients(folders: Mapping[int, str | Path], name: str = "gradients") -
 
     Raises:
         FileNotFoundError: for a run without it.
+        CheckpointError: for a file that is damaged.
     """
     rows = [
         (source, row["step"], row["align_norm"], row["cross_norm"], np.nan if row["cosine"] is None else row["cosine"])
         for source, folder in folders.items()
-        for row in map(json.loads, (Path(folder) / f"{name}.jsonl").read_text(encoding="utf-8").splitlines())
+        for row in _lines(Path(folder) / f"{name}.jsonl")
     ]
     source, step, *values = np.array(rows, dtype=np.float64).reshape(-1, 5).T
     return GradientObservations(source.astype(np.int64), step.astype(np.int64), *values)
@@ -170,6 +181,13 @@ def by_phase(observations: GradientObservations, steps: int) -> dict[str, Gradie
     third = (3 * observations.step - 1) // steps
     phases = {name: third == i for i, name in enumerate(("early", "middle", "late"))}
     return {name: summarise(observations.select(rows)) for name, rows in phases.items() if rows.any()}
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged ({error}); remove the folder {path.parent}") from None
 
 
 def _submodule(learner: nn.Module, name: str) -> nn.Module:

@@ -9,6 +9,7 @@ from typing import Any
 from sprii_envs.banks import Bank
 from sprii_train import distributed
 from sprii_train.experiments.grid import folder_of, run_grid
+from sprii_train.experiments.launchers import named_launcher
 from sprii_train.experiments.pairings import PairingCell
 from sprii_train.experiments.presets import Budget, budget
 from sprii_train.experiments.sources import ReaderBudget, SourceCell
@@ -101,6 +102,8 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
     for group in plan.target.groups:  # whatever is refused is refused before anything is built
         plan.recipes(group)
         plan.budget(group)
+    if launcher != "local":
+        named_launcher(launcher, workers=workers, threads=1)
     banks = {group.world: WORLDS[group.world].open_bank(plan.root) for group in plan.target.groups}
     cells = [cell for group in plan.target.groups for cell in cells_of(plan, group, banks[group.world])]
     root = plan.root / "cells"
@@ -142,8 +145,8 @@ def _page(plan: Plan, rows: list[dict[str, Any]], banks: dict[str, Bank], comman
     facts = {}
     if budgets:
         facts["Budget"] = "; ".join(
-            f"{world}: {b.train.steps:,} steps of {b.train.pairs} pairs, sources {', '.join(map(str, b.sources))}, "
-            f"{b.readers} reader{'s' if b.readers > 1 else ''} a source; {b.note}"
+            f"{world}: {b.train.steps:,} steps of {b.train.pairs} pairs; seeds of sources: "
+            f"{', '.join(map(str, b.sources))}; readers of each: {b.readers}; {b.note}"
             for world, b in budgets.items()
         )
     if trained:

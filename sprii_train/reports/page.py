@@ -111,7 +111,7 @@ def print_page(page: Page) -> None:
     for table in page.tables:
         shown = Shown(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
         for i, column in enumerate(table.columns):
-            shown.add_column(column, justify="right" if i else "left")
+            shown.add_column(column, justify="right" if i else "left", overflow="fold")
         for number, row in enumerate(table.rows):
             shown.add_row(*row, style="dim" if number in table.paper else None)
         console.print(shown)

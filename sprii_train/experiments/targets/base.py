@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
 
 from sprii_train.analysis.statistics import Spread, over_sources
+from sprii_train.checkpoints import read_tensors
 from sprii_train.reports.claims import Claim
 from sprii_train.reports.page import Picture, Table, spread
 
@@ -133,7 +133,7 @@ def spread_table(
 
 def arrays_of(row: Row, measure: str) -> dict[str, NDArray[Any]]:
     """The numbers by system that a measure kept beside a source's model."""
-    return load_file(Path(row["arrays"][measure]))
+    return {name: tensor.numpy() for name, tensor in read_tensors(Path(row["arrays"][measure])).items()}
 
 
 def stacked(rows: Sequence[Row], measure: str, name: str) -> NDArray[np.float64]:

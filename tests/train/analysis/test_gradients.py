@@ -235,3 +235,23 @@ def test_any_learner(windows: Windows):
     relation = gradient_relation(Recurrent(), windows, JOINT)
     assert relation.cosine is not None
     assert -1.0 <= relation.cosine <= 1.0
+
+
+def test_what_cannot_be_observed_is_refused_before_training(bank: Bank, tmp_path: Path):
+    def refused(message: str, *diagnostics: GradientDiagnostic, learner: JEPA | None = None) -> None:
+        with pytest.raises(ValueError, match=message):
+            fit(learner or learner_of(), data_of(bank), JOINT, CONFIG, tmp_path / "run", diagnostics=diagnostics)
+        assert not (tmp_path / "run").exists()
+
+    refused("no submodule 'memory'", GradientDiagnostic(encoder="memory"))
+    refused("named 'metrics'", GradientDiagnostic(name="metrics"))
+    refused("named 'a/b'", GradientDiagnostic(name="a/b"))
+    refused("named 'gradients'", GradientDiagnostic(), GradientDiagnostic(every=3))
+    frozen = learner_of()
+    frozen.history.requires_grad_(False)
+    refused("no parameter with a gradient", GradientDiagnostic(), learner=frozen)
+    with pytest.raises(ValueError, match=r"every is 0; legal: an integer >= 1"):
+        GradientDiagnostic(every=0)
+    (tmp_path / "gradients.jsonl").write_text('{"step": 1, "ali', encoding="utf-8")
+    with pytest.raises(ValueError, match="is damaged"):
+        read_gradients({0: tmp_path})
