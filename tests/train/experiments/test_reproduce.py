@@ -105,7 +105,7 @@ def test_pokeworld_end_to_end(run: Reproduce, log: Log):
     assert {v["verdict"] for v in told["verdicts"]} <= {"held (one source)", "did not hold"}
     assert len(told["verdicts"]) == 2
     facts = told["facts"]
-    assert facts["Budget"] == "poke: 3 steps of 6 pairs, sources 0, 2 readers a source; three steps"
+    assert facts["Budget"] == "poke: 3 steps of 6 pairs; seeds of sources: 0; readers of each: 2; three steps"
     assert "2 sources" in facts["Training time"]
     assert "fingerprint" in facts["Bank of poke"]
     assert "image 16" in facts["Learner of poke"]
