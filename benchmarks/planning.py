@@ -1,7 +1,7 @@
 """Model steps per second of the planners beside mbrl-lib's, and what planners reach with the true pendulum.
 
     python benchmarks/planning.py [--threads 1] [--rounds 7]
-    python benchmarks/planning.py --oracle [--groups ID,OOD_c3] [--episodes 30]
+    python benchmarks/planning.py --oracle [--groups ID,OOD_c3] [--episodes 30] [--only CEM]
 
 Two models: a network of CaDM's size, 14 → 4 × 200 SiLU → 3, float32, random weights; and the pendulum's own equations,
 which cost little more than the calls that compute them. mbrl-lib plans one episode a call with the same model, reward,
@@ -191,7 +191,7 @@ def measure(name: str, model: Counted, threads: int, rounds: int, others: dict[s
         print(f"{label:<38}{rate:>14,.0f}{beside:>12}{rate / free:>15.2f}" + (f"{rate / bound:>9.2f}" if bound else ""))
 
 
-def oracle(groups: list[str], episodes: int, threads: int) -> None:
+def oracle(groups: list[str], episodes: int, threads: int, only: str | None) -> None:
     torch.set_num_threads(threads)
     rows: list[tuple[str, Config | None, PolicyOf]] = [
         ("random torque", None, random(seed=0)),
@@ -207,7 +207,7 @@ def oracle(groups: list[str], episodes: int, threads: int) -> None:
     rows += [(label, config, known(config, seed=0)) for label, config in planners.items()]
     print(f"True equations, {episodes} episodes a group: return ± standard error, success\n")
     print(f"{'':<22}{'model steps':>12}" + "".join(f"{group:>22}" for group in groups))
-    for label, config, policy in rows:
+    for label, config, policy in (row for row in rows if only in (None, row[0])):
         trials = evaluate(policy, seed=0, episodes=episodes, groups=groups)
         cells = [
             f"{trial.returns.mean():,.0f} ± {trial.returns.std(ddof=1) / episodes**0.5:.0f}"
@@ -223,11 +223,12 @@ def main() -> None:
     parser.add_argument("--oracle", action="store_true", help="returns with the true equations instead of speed")
     parser.add_argument("--groups", default="ID,OOD_c3", help=f"of {', '.join(GROUPS)}")
     parser.add_argument("--episodes", type=int, default=30, help="of a group, for --oracle")
+    parser.add_argument("--only", help="one row of --oracle, such as CEM")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     if arguments.oracle:
-        oracle(arguments.groups.split(","), arguments.episodes, arguments.threads)
+        oracle(arguments.groups.split(","), arguments.episodes, arguments.threads, arguments.only)
     else:
         throughput(arguments.threads, arguments.rounds)
 
