@@ -22,8 +22,8 @@ class MPPI:
     Attributes:
         candidates, iterations: sequences in an iteration, and updates of the plan a step (published: one).
         horizon: steps in a sequence.
-        temperature: λ, in units of return: a candidate that much below the best weighs e times less. It has no
-            published value for our rewards; 0.1 did better than 1 on the in-distribution pendulums.
+        temperature: λ, in units of return: a candidate that much below the best weighs e times less. None is published
+            for our rewards; of 1 and 0.1, the latter did better on the in-distribution pendulums.
         variance: σ² of the noise, in actions scaled to [−1, 1].
         alpha: 0 charges the published cost of leaving the plan, 1 nothing (γ = λ(1 − α) of the 2018 journal version).
     """

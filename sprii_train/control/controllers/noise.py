@@ -30,7 +30,7 @@ def truncated_normal(shape: Shape, generator: torch.Generator, device: torch.dev
     """
     # erf⁻¹ of a uniform on ±erf(limit/√2) is the inverse CDF of the truncated law, over √2.
     inside = uniform(shape, generator, device).mul_(math.erf(limit / math.sqrt(2.0)))
-    return inside.erfinv_().mul_(math.sqrt(2.0)).clamp_(-limit, limit)
+    return inside.erfinv_().mul_(math.sqrt(2.0))
 
 
 def coloured(shape: Shape, beta: float, generator: torch.Generator, device: torch.device) -> Tensor:

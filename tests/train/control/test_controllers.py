@@ -345,12 +345,17 @@ def test_icem_offers_shifted_elites_and_its_mean_again():
     pools.clear()
     action, _ = plan(config, score, reset(state, torch.tensor([False, True])), UNIT, drawing)
     assert torch.equal(pools[0][0, 12:, :-1], state.elites[0, :, 1:])
-    assert not torch.equal(pools[0][1, 12:, :-1], state.elites[1, :, 1:])  # that episode begins anew
+    fresh = pools[0][1, 12:, :-1]  # of the episode that begins anew
+    assert not torch.any((fresh == state.elites[1, :, 1:]) | (fresh == 0))
     for earlier, later in ((0, 1), (1, 2)):
         again = pools[earlier].gather(1, toward(0.4)(pools[earlier]).topk(2)[1][:, :, None, None].expand(2, 2, 4, 1))
         assert torch.equal(pools[later][:, config.populations[later] :][:, :2], again)
     everything = toward(0.4)(pools[-1])
     assert torch.equal(action, pools[-1][torch.arange(2), everything.argmax(1), 0])
+    pools.clear()
+    once = replace(config, iterations=1)
+    plan(once, score, state, UNIT, drawing)
+    assert torch.equal(pools[0][:, -1], state.mean)
 
 
 def test_icem_executes_the_mean_where_told_to():

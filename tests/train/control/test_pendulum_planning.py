@@ -5,9 +5,12 @@ import pytest
 import torch
 
 from sprii_envs.envs.pendulum import Pendulum
+from sprii_envs.physics.pendulum import success
+from sprii_envs.world import rollout
 from sprii_train.control import pendulum
-from sprii_train.control.controllers import CEM, ICEM
-from sprii_train.control.evaluation import evaluate, known
+from sprii_train.control.controllers import CEM, ICEM, Config, initial, plan
+from sprii_train.control.draws import draw
+from sprii_train.control.planning import rollout_score
 
 WORLD = Pendulum()
 
@@ -55,16 +58,33 @@ def test_the_nominal_context_is_of_the_declared_system():
     assert pendulum.nominal_context(3).tolist() == [[1.0, 1.0]] * 3
 
 
+def oracle(config: Config, group: str, episodes: int, nominal: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Returns and successes of episodes planned with the true equations, or with those of the nominal system."""
+    drawn = draw(group, episodes, (0,))
+    context = pendulum.nominal_context(episodes) if nominal else torch.tensor(drawn.values, dtype=torch.float32)
+    warm, noise = initial(config, episodes, 1), torch.Generator().manual_seed(0)
+
+    def policy(_: int, states: np.ndarray) -> np.ndarray:
+        nonlocal warm
+        observation = torch.from_numpy(WORLD.observe(states))
+        score = rollout_score(pendulum.step, pendulum.reward, observation, context, reads_next=False, rows=8192)
+        action, warm = plan(config, score, warm, pendulum.bounds(), noise)
+        return action.numpy()
+
+    found = rollout(WORLD, drawn.values, drawn.states, policy, steps=200)
+    return found.rewards.sum(1), success(found.states)
+
+
 def test_a_sixth_of_the_published_budget_swings_up_every_pendulum():
-    found = evaluate(known(ICEM(horizon=20), seed=0), seed=0, episodes=8, groups=["ID"])["ID"]
-    assert found.success.all()
-    assert -400 < found.returns.mean() < -200
+    returns, solved = oracle(ICEM(horizon=20), "ID", 8)
+    assert solved.all()
+    assert -400 < returns.mean() < -200
 
 
 @pytest.mark.slow
 def test_the_published_planner_swings_up_nearly_every_pendulum():
-    found = evaluate(known(CEM(), seed=0), seed=0, episodes=30, groups=["ID"])["ID"]
-    assert found.success.mean() >= 0.95
-    assert -400 < found.returns.mean() < -260
-    nominal = evaluate(known(CEM(), seed=0, nominal=True), seed=0, episodes=6, groups=["OOD_c3"])["OOD_c3"]
-    assert not nominal.success.any()
+    # Over 480 episodes it solves 98 % and returns −334 (docs/control.md); 30 are too few for a margin.
+    returns, solved = oracle(CEM(), "ID", 120)
+    assert solved.mean() >= 0.95
+    assert -380 < returns.mean() < -280
+    assert not oracle(CEM(), "OOD_c3", 10, nominal=True)[1].any()
