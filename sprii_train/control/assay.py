@@ -4,7 +4,7 @@ Pure functions of a learner, on the CPU, and banks of episodes. Actions are thos
 planner would make of another context.
 """
 
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -14,20 +14,12 @@ from torch import Tensor
 from sprii_envs.relations import SAME_SYSTEM, PairSampler, WindowSampler
 from sprii_train.analysis.formation import Factor, Scored, probe_factors
 from sprii_train.analysis.populations import Development, Population, Sample, Training
+from sprii_train.control.agent import DynamicsModel
 from sprii_train.control.experience import Experience, Rows
-from sprii_train.learners.histories import History, window_history
+from sprii_train.learners.histories import window_history
 
 Array = NDArray[np.float64]
 P = TypeVar("P", bound=Population)
-
-
-class ContextModel(Protocol):
-    """What is measured: CaDM, or anything else with a context and a step."""
-
-    @property
-    def history(self) -> int: ...
-    def context(self, history: History) -> Tensor: ...
-    def step(self, observation: Tensor, action: Tensor, context: Tensor) -> Tensor: ...
 
 
 class DonorErrors(NamedTuple):
@@ -58,7 +50,7 @@ class DonorErrors(NamedTuple):
 
 @torch.inference_mode()
 def donor_errors(
-    learner: ContextModel, bank: Experience, *, horizon: int = 10, rounds: int = 16, seed: int = 0
+    learner: DynamicsModel, bank: Experience, *, horizon: int = 10, rounds: int = 16, seed: int = 0
 ) -> DonorErrors:
     """Predict logged futures of one system's episodes under contexts of other episodes.
 
@@ -96,7 +88,7 @@ def donor_errors(
 
 
 @torch.inference_mode()
-def context_sample(learner: ContextModel, bank: Experience, population: P, *, windows: int = 8) -> Sample[P]:
+def context_sample(learner: DynamicsModel, bank: Experience, population: P, *, windows: int = 8) -> Sample[P]:
     """Contexts of `windows` full histories of each episode, evenly spaced from its first to its last.
 
     Raises:
@@ -111,7 +103,7 @@ def context_sample(learner: ContextModel, bank: Experience, population: P, *, wi
 
 
 def context_probes(
-    learner: ContextModel, train: Experience, held_out: Experience, *, windows: int = 8
+    learner: DynamicsModel, train: Experience, held_out: Experience, *, windows: int = 8
 ) -> dict[str, Scored]:
     """Ridge probes of every persistent property from contexts of single full histories.
 
@@ -140,13 +132,13 @@ def context_probes(
     return {name: found for (_, name), found in scored.items()}
 
 
-def _contexts(learner: ContextModel, bank: Experience, episodes: Rows, starts: Rows) -> Tensor:
+def _contexts(learner: DynamicsModel, bank: Experience, episodes: Rows, starts: Rows) -> Tensor:
     """Contexts (n, d) of the full histories that begin at observation `starts` of episodes."""
     observations, actions = (torch.from_numpy(x) for x in bank.windows(episodes, starts, learner.history + 1))
     return learner.context(window_history(observations, actions, learner.history))
 
 
-def _course_errors(learner: ContextModel, observations: Tensor, actions: Tensor, context: Tensor) -> Array:
+def _course_errors(learner: DynamicsModel, observations: Tensor, actions: Tensor, context: Tensor) -> Array:
     """Mean squared error (H,) of recursive prediction from the first of observations (n, H + 1, S)."""
     state, found = observations[:, 0], []
     for action, truth in zip(actions.unbind(1), observations[:, 1:].unbind(1), strict=True):

@@ -8,9 +8,8 @@ step, the number of finished iterations. A resumed run equals an uninterrupted o
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -101,11 +100,6 @@ def build_optimizer(learner: CaDM, config: ControlTraining) -> torch.optim.Adam:
         groups.setdefault(decay.get(id(parameter), 0.0), []).append(parameter)
     described = [{"params": members, "weight_decay": value} for value, members in groups.items()]
     return torch.optim.Adam(described, lr=config.learning_rate, fused=True)
-
-
-def identity(learner: CaDM, config: ControlTraining, recipe: ControlRecipe) -> dict[str, Any]:
-    """What the weights of a run depend on beside its experience and their initial values."""
-    return {"learner": asdict(learner.config), "training": asdict(config), "recipe": asdict(recipe)}
 
 
 def updates_done(optimizer: torch.optim.Optimizer) -> int:

@@ -23,7 +23,6 @@ from sprii_train.control.training import (
     build_optimizer,
     errors,
     has_risen,
-    identity,
     train_iteration,
     update,
     updates_done,
@@ -373,14 +372,6 @@ def test_non_finite_is_told_before_a_weight_changes(monkeypatch: pytest.MonkeyPa
 def test_config_is_checked(change: dict, message: str):
     with pytest.raises(ValueError, match=message):
         replace(TRAINING, **change)
-
-
-def test_identity_tells_runs_apart():
-    learner = CaDM(CONFIG)
-    base = identity(learner, TRAINING, R7)
-    assert json.loads(json.dumps(base)) != json.loads(json.dumps(identity(learner, TRAINING, OFF)))
-    assert base != identity(learner, replace(TRAINING, epochs=3), R7)
-    assert base != identity(CaDM(replace(CONFIG, members=2)), TRAINING, R7)
 
 
 # A planted factor

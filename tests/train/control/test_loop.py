@@ -140,3 +140,18 @@ def test_collected_episodes_are_those_of_the_environment(tmp_path: Path):
 def test_illegal_runs(changes: dict, message: str):
     with pytest.raises(ValueError, match=message):
         replace(TINY, **changes)
+
+
+def test_identity_tells_runs_apart():
+    base = TINY.identity()
+    assert replace(TINY, device="cuda").identity() == base  # where, not what
+    for change in (
+        {"recipe": "r7"},
+        {"cloned": True},
+        {"episodes": 3},
+        {"controller": replace(TINY.controller, horizon=4)},
+        {"learner": replace(TINY.learner, members=2)},
+        {"training": replace(TINY.training, epochs=3)},
+        {"training": replace(TINY.training, seed=4)},
+    ):
+        assert replace(TINY, **change).identity() != base, change
