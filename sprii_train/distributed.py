@@ -7,7 +7,9 @@ loss. A process on its own passes through everything here untouched.
 """
 
 import atexit
+import gc
 import os
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -46,7 +48,11 @@ def join() -> None:
 def leave() -> None:
     """Leave the process group, if there is one."""
     if dist.is_available() and dist.is_initialized():
+        gc.collect()
         dist.destroy_process_group()
+        # DDP leaves gloo's threads behind. What the last collective held they drop under the interpreter's lock, and a
+        # thread that asks for the lock after the interpreter's end aborts the process.
+        time.sleep(0.2)
 
 
 def own_device(device: str) -> torch.device:
