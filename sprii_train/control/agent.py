@@ -44,6 +44,7 @@ def planning_policy(
     *,
     seed: int,
     reads_next: bool = True,
+    rows: int | None = None,
     device: torch.device | str = "cpu",
 ) -> Policy:
     """Plan with a frozen model; its context is of the last K transitions of each running episode.
@@ -53,7 +54,7 @@ def planning_policy(
         bounds: of the actions, on the device.
         episodes: E; all begin at time 0, where the history is empty.
         seed: of the controller's noise.
-        reads_next: whether the reward reads the next observation, see `rollout_score`.
+        reads_next, rows: see `rollout_score`.
     """
     generator = torch.Generator(device).manual_seed(seed)
     size = len(bounds[0])
@@ -70,7 +71,7 @@ def planning_policy(
             if last is not None:
                 history = append(history, *last, observation)
             context = model.context(history)
-        score = rollout_score(model.step, reward, observation, context, reads_next=reads_next)
+        score = rollout_score(model.step, reward, observation, context, reads_next=reads_next, rows=rows)
         action, warm = plan(controller, score, warm, bounds, generator)
         last = observation, action
         return action.cpu().numpy()
