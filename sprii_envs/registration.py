@@ -22,3 +22,5 @@ def register_all() -> None:
                 vector_entry_point=f"{module}:{stem}VectorEnv",
                 max_episode_steps=max_episode_steps,
             )
+    if "sprii/Overcooked-v0" not in gym.registry:  # it truncates its own episodes, of as many steps as it is told
+        gym.register(id="sprii/Overcooked-v0", entry_point="sprii_envs.overcooked.env:OvercookedEnv")

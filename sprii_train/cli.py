@@ -13,6 +13,8 @@ try:
 except ModuleNotFoundError:
     sys.exit("sprii: the command line needs the training extra: pip install tyro rich, or the extra 'train'")
 
+from sprii_train.cli_overcooked import OvercookedCommand
+
 PresetName = Literal["smoke", "quick", "paper"]
 LauncherName = Literal["local", "slurm", "ray"]
 TargetPreset = Literal["smoke", "quick", "states", "paper"]
@@ -28,6 +30,7 @@ def main() -> None:
             | Annotated[BankCommand, subcommand("bank")]
             | Annotated[RelationsCommand, subcommand("relations")]
             | Annotated[PendulumCommand, subcommand("pendulum")]
+            | Annotated[OvercookedCommand, subcommand("overcooked")]
             | Annotated[Benchmark, subcommand("benchmark")]
         ],
         prog="sprii",

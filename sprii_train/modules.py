@@ -54,6 +54,10 @@ class BatchNorm1d(nn.BatchNorm1d):
         return ((x - mean) * scale + self.bias).to(input.dtype)
 
 
+Past = tuple[Tensor, Tensor]
+"""Keys and values of tokens, (B, heads, T, width / heads) each."""
+
+
 class CausalBlock(nn.Module):
     """Pre-norm causal Transformer block; given `at`, it computes the output of one token a row alone."""
 
@@ -90,6 +94,21 @@ class CausalBlock(nn.Module):
         attended = (weights @ v).transpose(1, 2).flatten(2)
         x = x + dropout(self.out(attended), self.dropout, self.training)
         return x + dropout(self.down(F.gelu(self.up(self.norm2(x)))), self.dropout, self.training)
+
+    def extend(self, x: Tensor, past: Past | None) -> tuple[Tensor, Past]:
+        """Further tokens (B, t, width) after those whose keys and values are `past`: their outputs, and all of them.
+
+        Equal to `forward` on the whole sequence in evaluation mode, without computing the earlier tokens again.
+        """
+        q, k, v = (self._split(part) for part in self.query_key_value(self.norm1(x)).chunk(3, dim=-1))
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        new, total = q.shape[2], k.shape[2]
+        future = torch.ones(new, total, dtype=torch.bool, device=x.device).triu_(total - new + 1)
+        scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+        weights = scores.masked_fill(future, float("-inf")).softmax(-1).to(v.dtype)
+        x = x + self.out((weights @ v).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x)))), (k, v)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)

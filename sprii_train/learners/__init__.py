@@ -4,9 +4,14 @@ from typing import Any
 
 from torch import nn
 
+from sprii_train.learners.ad import AD, ADConfig
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 
-LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {"jepa": (JEPA, JEPAConfig), "cadm": (CaDM, CaDMConfig)}
+LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
+    "jepa": (JEPA, JEPAConfig),
+    "cadm": (CaDM, CaDMConfig),
+    "ad": (AD, ADConfig),
+}
 
-__all__ = ["JEPA", "LEARNERS", "CaDM", "CaDMConfig", "JEPAConfig"]
+__all__ = ["AD", "JEPA", "LEARNERS", "ADConfig", "CaDM", "CaDMConfig", "JEPAConfig"]

@@ -1,0 +1,219 @@
+"""`sprii overcooked`: partners, and the action learner's arms. Heavy imports wait until a command is chosen."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, subcommand
+
+
+@dataclass
+class TrainPartners:
+    """Train partners by self-play, several seeds with several checkpoints each. Resumes when repeated."""
+
+    out: Path = Path("runs/overcooked-partners")
+    """Folder of the roster."""
+    seeds: str = "5"
+    """A count (5) or a list (0,4,7): one training run each."""
+    held_out: str = "4"
+    """Seeds whose partners no policy may be trained with; empty for none."""
+    iterations: int = 600
+    """Of each seed; one is an episode in each of 64 kitchens."""
+    checkpoints: str = "0.25,1"
+    """Shares of the iterations after which a partner is kept."""
+    layout: str = "grounded_coord_simple"
+    """An OvercookedV2 layout."""
+    max_steps: int = 100
+    """Of an episode."""
+    view: int | None = 2
+    """Cells seen in each direction; None is the whole kitchen."""
+
+    def run(self) -> None:
+        """Train, then list the roster."""
+        from sprii_envs.overcooked.game import Game
+        from sprii_train.experiments.seeds import parse_seeds
+        from sprii_train.overcooked.selfplay import SelfPlay, train_partners
+
+        config = SelfPlay(
+            game=Game(self.layout, self.max_steps, self.view),
+            iterations=self.iterations,
+            checkpoints=_numbers("checkpoints", self.checkpoints),
+            seeds=parse_seeds(self.seeds),
+            held_out=tuple(int(seed) for seed in _numbers("held-out", self.held_out)) if self.held_out else (),
+        )
+        told = [f"sprii overcooked partners train --seeds {self.seeds} --held-out {shlex.quote(self.held_out)}"]
+        told += [f"--iterations {self.iterations} --checkpoints {self.checkpoints} --layout {self.layout}"]
+        told += [f"--max-steps {self.max_steps} --view {self.view}"]
+
+        def report(seed: int, done: int, value: float) -> None:
+            print(f"seed {seed}  iteration {done}/{config.iterations}  return {value:.1f}", flush=True)
+
+        found = train_partners(config, self.out, report, command=" ".join(told))
+        print(f"{len(found)} partners: {self.out / 'partners.json'}")
+
+
+@dataclass
+class MeasurePartners:
+    """Measure partners again: self-play returns beside those they were shipped with, and the cross-play matrix."""
+
+    folder: Positional[Path | None] = None
+    """A folder that `train` wrote; by default the shipped partners."""
+    episodes: int = 200
+    """Of each pair."""
+    seat: Literal[0, 1] = 1
+    """Of the egos, the matrix's rows."""
+    out: Path = Path("runs/overcooked-crossplay")
+    """Folder of the figure and the numbers."""
+
+    def run(self) -> None:
+        """Print both and write the figure."""
+        import json
+
+        from rich.console import Console
+        from rich.table import Table
+
+        from sprii_envs.overcooked.game import Game
+        from sprii_envs.overcooked.partners.partner import NEURAL
+        from sprii_envs.overcooked.partners.roster import MANIFEST, load_roster, shipped_folder
+        from sprii_train.checkpoints import write_json, write_whole
+        from sprii_train.overcooked.selfplay import crossplay, self_play
+        from sprii_train.reports.figures import png
+        from sprii_train.reports.overcooked import crossplay_figure
+
+        if self.episodes < 1:
+            raise ValueError(f"--episodes is {self.episodes}; legal: an integer >= 1")
+        folder = self.folder or shipped_folder()
+        roster, told = load_roster(folder), json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        game = Game(**told["game"])
+        neural = [partner for partner in roster if partner.family == NEURAL]
+        recorded = {row["name"]: row.get("self_play") for row in told["partners"]}
+        columns = ("partner", "source", "steps", "held out", "recorded return", "return now")
+        table = Table(*columns, box=None, pad_edge=False)
+        for partner in neural:
+            now = self_play(game, partner, episodes=self.episodes).mean()
+            told_now = [partner.name, str(partner.source), f"{partner.checkpoint:,}", "yes" if partner.held_out else ""]
+            table.add_row(*told_now, f"{recorded[partner.name]:.2f}", f"{now:.2f}")
+        Console(width=110).print(table)
+        matrix = crossplay(game, neural, list(roster), seat=self.seat, episodes=self.episodes)
+        egos = [partner.name for partner in neural]
+        write_json(self.out / "crossplay.json", {"egos": egos, "partners": roster.names, "returns": matrix.tolist(),
+                                                 "episodes": self.episodes, "seat": self.seat})  # fmt: skip
+        write_whole(self.out / "crossplay.png", png(crossplay_figure(matrix, egos, roster.names)))
+        print(f"cross-play: {self.out / 'crossplay.png'}")
+
+
+@dataclass
+class PartnersCommand:
+    """Train or measure partners."""
+
+    command: Annotated[TrainPartners, subcommand("train")] | Annotated[MeasurePartners, subcommand("measure")]
+
+    def run(self) -> None:
+        """Run the chosen one."""
+        self.command.run()
+
+
+@dataclass
+class ComparePartners:
+    """The action learner with a history slot, regularised, and aligned by partner. Resumes when repeated."""
+
+    preset: Literal["smoke", "quick", "paper"] = "quick"
+    """Budget; the paper's is beyond a CPU."""
+    seeds: str | None = None
+    """A count (3) or a list (4200,4201); by default the preset's."""
+    arms: str = "h,h-vc,h-sprii,h-random"
+    """Comma-separated."""
+    partners: Path | None = None
+    """A folder that `sprii overcooked partners train` wrote; by default the shipped partners."""
+    out: Path | None = None
+    """Folder of bank, runs and report; by default runs/overcooked-PRESET."""
+    workers: int | None = None
+    """Runs at once; by default one a core."""
+
+    def run(self) -> None:
+        """Build the bank, train, evaluate and report."""
+        from dataclasses import replace
+
+        from sprii_train.experiments.grid import run_grid
+        from sprii_train.experiments.overcooked import PARTNER_RECIPES, PRESETS, cells
+        from sprii_train.experiments.seeds import parse_seeds
+        from sprii_train.reports.overcooked import page
+        from sprii_train.reports.page import print_page, write_page
+
+        preset, root = PRESETS[self.preset], self.out or Path(f"runs/overcooked-{self.preset}")
+        arms = tuple(name.strip() for name in self.arms.split(","))
+        if unknown := [name for name in arms if name not in PARTNER_RECIPES]:
+            raise ValueError(f"--arms names {unknown[0]!r}; legal: {', '.join(PARTNER_RECIPES)}")
+        if len(set(arms)) < len(arms):
+            raise ValueError(f"--arms names an arm twice: {self.arms}")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"--workers is {self.workers}; legal: an integer >= 1")
+        if self.seeds is not None:
+            preset = replace(preset, seeds=parse_seeds(self.seeds))
+
+        def show(done: int, of: int) -> None:
+            print(f"histories: {done} of {of} groups", flush=True)
+
+        planned = cells(preset, root, arms, "" if self.partners is None else str(self.partners), show)
+        found = run_grid(planned, root / "cells", workers=self.workers)
+        written = [f"sprii overcooked compare --preset {self.preset}"]
+        for name, default in (("seeds", None), ("arms", ComparePartners.arms), ("partners", None), ("out", None)):
+            if (given := getattr(self, name)) != default:
+                written.append(f"--{name} {shlex.quote(str(given))}")
+        told = page(found, self.preset, preset, " ".join(written))
+        write_page(told, root)
+        print_page(told)
+        print(f"\nreport: {root / 'report.html'}\nrows:   {root / 'results.json'}")
+
+
+@dataclass
+class WatchPartners:
+    """One episode of two partners as a GIF."""
+
+    ego: str
+    """Name of the partner in seat 1."""
+    partner: str
+    """Name of the partner in seat 0."""
+    folder: Path | None = None
+    """A folder that `partners train` wrote; by default the shipped partners."""
+    seed: int = 0
+    """Of the episode."""
+    out: Path = Path("overcooked.gif")
+    """File to write."""
+
+    def run(self) -> None:
+        """Play and write."""
+        from sprii_envs.overcooked.partners.roster import load_roster, shipped_folder
+        from sprii_train.overcooked.watch import episode_gif
+
+        roster = load_roster(self.folder or shipped_folder())
+        ego, partner = (roster[roster.id(name)] for name in (self.ego, self.partner))
+        returned = episode_gif(ego, partner, self.out, seed=self.seed)
+        print(f"return {returned:.0f}: {self.out}")
+
+
+@dataclass
+class OvercookedCommand:
+    """A partner as the persistent entity: partners, the action learner's arms, a GIF of an episode."""
+
+    command: (
+        Annotated[PartnersCommand, subcommand("partners")]
+        | Annotated[ComparePartners, subcommand("compare")]
+        | Annotated[WatchPartners, subcommand("watch")]
+    )
+
+    def run(self) -> None:
+        """Run the chosen one, once the extra is there."""
+        try:
+            import sprii_envs.overcooked  # noqa: F401
+        except ImportError as error:
+            raise ValueError(error) from None
+        self.command.run()
+
+
+def _numbers(option: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"--{option} is {text!r}; legal: comma-separated numbers") from None

@@ -1,0 +1,211 @@
+"""Tables `tab:v3-overcooked` and `tab:overcooked-complete`: the action learner with and without relation alignment."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sprii_envs.overcooked.bank import HistoryBank, HistoryProtocol, build_histories
+from sprii_envs.overcooked.partners.roster import Roster, load_roster, shipped
+from sprii_envs.relations import Derangement, Kernel, Uniform
+from sprii_train.checkpoints import load, save
+from sprii_train.experiments.grid import Cell, Report
+from sprii_train.fit import TrainConfig, fit, training_seconds, what_matters
+from sprii_train.learners.ad import AD, ADConfig
+from sprii_train.overcooked.measures import distance_ratio, probe, slots, swapped
+from sprii_train.overcooked.play import play
+from sprii_train.overcooked.windows import PairedPlay
+from sprii_train.protocol import Objective
+
+WEIGHT = 0.001
+
+
+@dataclass(frozen=True)
+class PartnerRecipe:
+    """One arm: loss weights, and whose histories are paired."""
+
+    name: str
+    label: str
+    objective: Objective
+    kernel: Kernel = Uniform()  # noqa: RUF009 (frozen and stateless)
+
+
+PARTNER_RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        PartnerRecipe("h", "H", Objective()),
+        PartnerRecipe("h-vc", "H+VC", Objective(lambda_p=WEIGHT, invariance=0.0)),
+        PartnerRecipe("h-sprii", "H+SPRII", Objective(lambda_p=WEIGHT)),
+        PartnerRecipe("h-random", "H+Random", Objective(lambda_p=WEIGHT), Derangement()),
+    )
+}
+"""0.001·(25V + C), 0.001·(25I + 25V + C), and the latter with histories of other partners."""
+
+
+@dataclass(frozen=True)
+class PartnerPreset:
+    """Budget of a comparison.
+
+    Attributes:
+        train: one seed of an arm; the seed is replaced.
+        learner: sizes; those that the kitchen decides are replaced.
+        histories: of the bank.
+        episodes, repeats: of the evaluation, with each partner.
+        seeds: of training.
+        note: how this differs from the paper.
+        judged: whether its numbers are a test of the paper's statements.
+    """
+
+    train: TrainConfig
+    learner: ADConfig
+    histories: HistoryProtocol
+    episodes: int
+    repeats: int
+    seeds: tuple[int, ...]
+    note: str
+    judged: bool = True
+
+
+PRESETS = {
+    "smoke": PartnerPreset(
+        TrainConfig(steps=2, pairs=2, warmup=1, log_every=1),
+        ADConfig(width=16, layers=1, heads=2),
+        HistoryProtocol(histories=2, validation=2, episodes=5),
+        episodes=6,
+        repeats=1,
+        seeds=(4200,),
+        note="a check that everything runs; its numbers mean nothing",
+        judged=False,
+    ),
+    "quick": PartnerPreset(
+        TrainConfig(steps=1_500, pairs=8, warmup=100, weight_decay=0.01, log_every=25, checkpoint_every=250),
+        ADConfig(),
+        HistoryProtocol(),
+        episodes=20,
+        repeats=4,
+        seeds=(4200,),
+        note="1,500 of 20,000 updates, 16 of 1,024 windows, and the partners shipped here in place of twenty",
+    ),
+    "paper": PartnerPreset(
+        TrainConfig(steps=20_000, pairs=512, weight_decay=0.01),
+        ADConfig(width=256, layers=4),
+        HistoryProtocol(histories=128, episodes=146),
+        episodes=20,
+        repeats=1,
+        seeds=(4200, 4201, 4202),
+        note="the published sizes, with the partners shipped here in place of the paper's twenty",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class PartnerCell:
+    """One seed of an arm: training, returns, probe, distances and exchanged histories."""
+
+    recipe: str
+    train: TrainConfig
+    learner: ADConfig
+    histories: HistoryProtocol
+    episodes: int
+    repeats: int
+    bank: str
+    partners: str = ""
+    identity_of_bank: str = field(default="", compare=False)
+
+    @property
+    def title(self) -> str:
+        """Arm and seed."""
+        return f"{self.recipe}-seed{self.train.seed}"
+
+    @property
+    def steps(self) -> int:
+        """Updates."""
+        return self.train.steps
+
+    @property
+    def result(self) -> str:
+        """The file of the row."""
+        return f"evaluation-{self.episodes}-{self.repeats}.json"
+
+    def identity(self) -> dict[str, Any]:
+        """Everything that the weights depend on."""
+        return {
+            "recipe": self.recipe,
+            "train": what_matters(self.train),
+            "learner": asdict(self.learner),
+            "bank": self.identity_of_bank,
+        }
+
+    def run(self, folder: Path, report: Report) -> dict[str, Any]:
+        """Train unless that is done, then measure."""
+        recipe, bank = PARTNER_RECIPES[self.recipe], HistoryBank(self.bank)
+        torch.manual_seed(self.train.seed)
+        learner = AD(self.learner)
+        data = PairedPlay(bank, kernel=recipe.kernel, pairs=self.train.pairs, seed=self.train.seed)
+        fit(learner, data, recipe.objective, self.train, folder, progress=report)  # type: ignore[arg-type]
+        learner = learner.cpu()
+        if not (folder / "model").exists():
+            save(learner, folder / "model")
+        named = {"arm": self.recipe, "label": recipe.label, "seed": self.train.seed}
+        row = measured(learner, bank, roster(self.partners), self.episodes, self.repeats, self.train.seed)
+        return named | row | {"training_seconds": training_seconds(folder)}
+
+
+def roster(folder: str) -> Roster:
+    """The shipped partners, or those of a folder."""
+    return load_roster(folder) if folder else shipped()
+
+
+def measured(
+    learner: AD, bank: HistoryBank, partners: Roster, episodes: int, repeats: int, seed: int
+) -> dict[str, Any]:
+    """Every number of a row. The primary return is of episodes 6 to 20, averaged within partner, then over partners."""
+    began = time.perf_counter()
+    returns = play(
+        learner, bank.protocol.game, partners, seat=bank.protocol.seat, episodes=episodes, repeats=repeats, seed=seed
+    )
+    by_partner = returns[:, :, 5:].mean((1, 2))
+    fitted, own, unseen = (slots(learner, bank, split) for split in ("train", "validation", "held_out"))
+    familiar, held_out = (partners.group(name) for name in ("familiar", "held_out"))
+    return {
+        "returns": {name: float(value) for name, value in zip(partners.names, by_partner, strict=True)},
+        "return_familiar": float(by_partner[familiar].mean()),
+        "return_held_out": float(by_partner[held_out].mean()),
+        "curve": returns.mean(1)[familiar].mean(0).tolist(),
+        "probe_familiar": probe(fitted, own)._asdict(),
+        "probe_held_out": probe(fitted, unseen)._asdict(),
+        "distance_ratio": distance_ratio(own),
+        "swapped_familiar": swapped(learner, bank, "validation", seed=seed)._asdict(),
+        "swapped_held_out": swapped(learner, bank, "held_out", seed=seed)._asdict(),
+        "evaluation_seconds": time.perf_counter() - began,
+    }
+
+
+def cells(
+    preset: PartnerPreset, root: Path, recipes: Sequence[str], partners: str = "", show: Any = None
+) -> list[Cell]:
+    """The arms of every seed, on a bank that is built first."""
+    own = roster(partners)
+    bank = build_histories(preset.histories, own, root / "bank", progress=show)
+    inputs = int(np.prod(bank.protocol.game.shape))
+    learner = replace(preset.learner, inputs=inputs, steps=bank.protocol.game.max_steps)
+    return [
+        PartnerCell(
+            name, replace(preset.train, seed=seed), learner, preset.histories, preset.episodes, preset.repeats,
+            str(root / "bank"), partners, bank.fingerprint,
+        )
+        for seed in preset.seeds
+        for name in recipes
+    ]  # fmt: skip
+
+
+def loaded(path: Path) -> AD:
+    """A trained action learner; ValueError for another kind."""
+    learner = load(path)
+    if not isinstance(learner, AD):
+        raise ValueError(f"{path} holds a {type(learner).__name__}; legal: AD")
+    return learner

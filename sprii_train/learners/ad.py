@@ -1,0 +1,169 @@
+"""AD, the action learner of Overcooked: a causal Transformer over a partner's episodes (`app:overcooked-profile`).
+
+A token is one step: the previous action, the previous reward and the observation. Two support episodes are encoded by
+the shared backbone, each on its own, and pooled by attention into a slot of 32 numbers, the persistent context; the
+query is three further episodes, of which the ego's actions are predicted. Written from the paper's description;
+Algorithm Distillation is of Laskin et al. 2023.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sprii_train.modules import CausalBlock, Past
+from sprii_train.protocol import Batch, Codes
+
+SUPPORT, QUERY = 2, 3
+"""Episodes of a context and of a query."""
+
+
+class PlayWindows(NamedTuple):
+    """Consecutive episodes of B histories, SUPPORT + QUERY of them: what `fit` calls windows."""
+
+    observations: Tensor  # (B, 5, T, *observation) uint8
+    actions: Tensor  # (B, 5, T) uint8
+    rewards: Tensor  # (B, 5, T) float32
+
+    def to(self, device: torch.device | str) -> "PlayWindows":
+        """The same windows on a device."""
+        return PlayWindows(*(field.to(device) for field in self))
+
+
+class Play(NamedTuple):
+    """Episodes of B histories, as tokens read them: (B, E, T, …)."""
+
+    observations: Tensor
+    actions: Tensor
+    rewards: Tensor
+
+
+@dataclass(frozen=True)
+class ADConfig:
+    """Sizes.
+
+    Attributes:
+        inputs: numbers in an observation.
+        steps: of an episode.
+        actions: number of actions.
+        scale: rewards are divided by it.
+    """
+
+    inputs: int = 1000
+    steps: int = 100
+    actions: int = 6
+    width: int = 96
+    layers: int = 3
+    heads: int = 4
+    slot: int = 32
+    dropout: float = 0.0
+    scale: float = 20.0
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        for name in ("inputs", "steps", "actions", "width", "layers", "heads", "slot"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"ADConfig.{name} is {getattr(self, name)}; legal: an integer >= 1")
+        if self.width % self.heads:
+            raise ValueError(f"ADConfig.width is {self.width}; legal: a multiple of heads, {self.heads}")
+
+
+class AD(nn.Module):
+    """The learner; its operations are those of `protocol.Learner`, with whole episodes as windows."""
+
+    def __init__(self, config: ADConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.width
+        self.observation = nn.Linear(config.inputs, width)
+        self.action = nn.Embedding(config.actions + 1, width)  # the last one: no action yet
+        self.token = nn.Linear(2 * width + 1, width)
+        self.position = nn.Embedding(QUERY * config.steps, width)
+        self.fuse = nn.Linear(config.slot, width)
+        self.blocks = nn.ModuleList(CausalBlock(width, config.heads, config.dropout) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(width)
+        self.pool = nn.Linear(width, 1)
+        self.slot = nn.Linear(width, config.slot)
+        self.head = nn.Linear(width, config.actions)
+
+    # The five operations
+
+    def prepare(self, windows: PlayWindows) -> Batch:
+        """Support episodes, query episodes and the actions to predict."""
+        support, query = (
+            Play(*(field[:, part] for field in windows)) for part in (slice(SUPPORT), slice(SUPPORT, None))
+        )
+        return Batch(history=support, current=query, u=None, y=query.actions.flatten(1).long())
+
+    def encode_history(self, history: Play) -> Tensor:
+        """Support episodes (B, E, T, …) → slots (B, slot)."""
+        batch, episodes = history.actions.shape[:2]
+        tokens = self.tokens(Play(*(field.flatten(0, 1)[:, None] for field in history)))
+        found = self.backbone(tokens).view(batch, episodes * tokens.shape[1], -1)
+        weights = self.pool(found).softmax(dim=1)
+        return self.slot((weights * found).sum(1))
+
+    def encode_current(self, current: Play) -> Tensor:
+        """Query episodes (B, E, T, …) → their tokens (B, E·T·width), one after another."""
+        return self.tokens(current).flatten(1)
+
+    def predict(self, z_s: Tensor, z_p: Tensor, u: None) -> Tensor:
+        """Tokens and slots → logits (B, E·T, actions)."""
+        tokens = z_s.view(len(z_s), -1, self.config.width)
+        return self.head(self.backbone(tokens + self.fuse(z_p)[:, None]))
+
+    def task_loss(self, prediction: Tensor, y: Tensor) -> Tensor:
+        """Mean cross-entropy of the ego's actions, (B,)."""
+        loss = F.cross_entropy(prediction.float().flatten(0, 1), y.flatten(), reduction="none")
+        return loss.view(y.shape).mean(1)
+
+    def native_loss(self, batch: Batch, codes: Codes) -> tuple[Tensor, dict[str, Tensor]]:
+        """The action objective with each history's own slot."""
+        loss = self.task_loss(self.predict(codes.z_s, codes.z_p, batch.u), batch.y).mean()
+        return loss, {"cross_entropy": loss}
+
+    # Parts
+
+    def tokens(self, play: Play) -> Tensor:
+        """Episodes (B, E, T, …) → tokens (B, E·T, width); what precedes an episode's first step is nothing."""
+        none = torch.full_like(play.actions[..., :1], self.config.actions).long()
+        before = torch.cat([none, play.actions[..., :-1].long()], dim=-1)
+        paid = torch.cat([torch.zeros_like(play.rewards[..., :1]), play.rewards[..., :-1]], dim=-1) / self.config.scale
+        seen = F.relu(self.observation(play.observations.flatten(3).to(self.observation.weight.dtype)))
+        made = self.token(torch.cat([self.action(before), seen, paid[..., None]], dim=-1)).flatten(1, 2)
+        return made + self.position.weight[: made.shape[1]]
+
+    def token_at(self, play: Play, step: int, position: int) -> Tensor:
+        """The token of one step of a running episode, the last of `play`, (B, 1, width).
+
+        Args:
+            step: within the episode; what follows it is not read.
+            position: of the token in the query.
+        """
+        from_before = slice(max(0, step - 1), step + 1)
+        part = Play(*(field[:, -1:, from_before] for field in play))
+        made = self.tokens(part)[:, -1:]
+        # `tokens` counts positions from its own beginning.
+        return made + self.position.weight[position] - self.position.weight[part.actions.shape[2] - 1]
+
+    def backbone(self, tokens: Tensor) -> Tensor:
+        """Causal, (B, T, width) → (B, T, width)."""
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.norm(tokens)
+
+    def act(self, tokens: Tensor, slot: Tensor, past: list[Past] | None) -> tuple[Tensor, list[Past]]:
+        """Logits (B, actions) after further tokens (B, t, width) of a query, and what the next ones attend to.
+
+        Args:
+            slot: (B, slot).
+            past: of the query's tokens before these; None at its beginning.
+        """
+        x, kept = tokens + self.fuse(slot)[:, None], []
+        for i, block in enumerate(self.blocks):
+            assert isinstance(block, CausalBlock)
+            x, own = block.extend(x, None if past is None else past[i])
+            kept.append(own)
+        return self.head(self.norm(x[:, -1])), kept

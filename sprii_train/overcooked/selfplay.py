@@ -1,0 +1,166 @@
+"""Partners from self-play: train seeds, keep checkpoints on the way, write a roster that `load_roster` reads."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from sprii_envs.overcooked.collect import collect
+from sprii_envs.overcooked.game import Game
+from sprii_envs.overcooked.partners.partner import NEURAL, Partner
+from sprii_envs.overcooked.partners.roster import ANYWHERE, FORMAT, MANIFEST, row
+from sprii_envs.overcooked.partners.scripted import BUTTON, towards
+from sprii_train.checkpoints import CheckpointError, read_json, write_json, write_whole
+from sprii_train.overcooked.ippo import IPPO, Training, initial, iterate, shaping_at
+
+Report = Callable[[int, int, float], None]
+"""Seed, iteration and mean return."""
+
+
+@dataclass(frozen=True)
+class SelfPlay:
+    """One family of partners.
+
+    Attributes:
+        iterations: of a seed; one is an episode in every kitchen.
+        checkpoints: shares of the iterations after which the network is kept as a partner.
+        seeds: one training run each.
+        held_out: those of `seeds` whose partners no policy may be trained with.
+        measured: episodes of self-play that a partner's return is the mean of.
+    """
+
+    game: Game = field(default_factory=Game)
+    ippo: IPPO = field(default_factory=IPPO)
+    iterations: int = 600
+    checkpoints: tuple[float, ...] = (0.5, 1.0)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    held_out: tuple[int, ...] = (4,)
+    measured: int = 200
+    save_every: int = 50
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        if self.iterations < 1:
+            raise ValueError(f"iterations is {self.iterations}; legal: an integer >= 1")
+        if not self.checkpoints or not all(0.0 < share <= 1.0 for share in self.checkpoints):
+            raise ValueError(f"checkpoints are {self.checkpoints}; legal: shares in (0, 1], at least one")
+        if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds are {self.seeds}; legal: different integers >= 0, at least one")
+        if unknown := sorted(set(self.held_out) - set(self.seeds)):
+            raise ValueError(f"held_out names seed {unknown[0]}; legal: {', '.join(map(str, self.seeds))}")
+
+    def kept(self) -> list[int]:
+        """Iterations after which a partner is kept."""
+        return sorted({max(1, round(share * self.iterations)) for share in self.checkpoints})
+
+
+def train_partners(config: SelfPlay, folder: Path, report: Report, *, command: str = "") -> list[Partner]:
+    """Train every seed that is not finished, then write the roster with the scripted families.
+
+    A run that was stopped goes on where its last state was saved, and ends with the same bits.
+
+    Raises:
+        CheckpointError: if the folder holds runs of another configuration, or a damaged state.
+    """
+    identity = json.loads(json.dumps(asdict(config) | {"seeds": [], "held_out": []}))
+    told = folder / "config.json"
+    if told.exists() and read_json(told) != identity:
+        raise CheckpointError(f"{folder} holds partners of another configuration; legal: a new folder, or the same one")
+    write_json(told, identity)
+    found: list[Partner] = []
+    for seed in config.seeds:
+        found += _train(config, seed, folder, report)
+    rows = []
+    for partner in found:
+        write_whole(folder / f"{partner.name}.safetensors", save(dict(partner.parameters)))
+        returns = self_play(config.game, partner, episodes=config.measured)
+        rows.append(row(partner, command=command, seed=partner.source, self_play=float(returns.mean())))
+    scripted = scripted_partners(config.game)
+    write_json(
+        folder / MANIFEST,
+        {"format": FORMAT, "game": asdict(config.game), "partners": rows + [row(partner) for partner in scripted]},
+    )
+    return found + scripted
+
+
+def self_play(game: Game, partner: Partner, *, episodes: int, seed: int = 1) -> np.ndarray:
+    """Returns (episodes,) of a partner with itself."""
+    return collect(game, 0, partner, partner, histories=episodes, seed=seed, observations=False).returns[:, 0]
+
+
+def scripted_partners(game: Game) -> list[Partner]:
+    """The families that a kitchen allows: those of any, and signallers where there is a recipe button."""
+    if towards(game, BUTTON) is None:
+        return list(ANYWHERE)
+    return [
+        *ANYWHERE,
+        Partner("signals-once", "signaller"),
+        Partner("signals-often", "signaller", {"every": 15}),
+        Partner("signals-first-recipe", "signaller", {"recipes": (0,)}),
+        Partner("signals-second-recipe", "signaller", {"recipes": (1,)}),
+        Partner("signals-late", "signaller", {"waits": 30}),
+    ]
+
+
+def _train(config: SelfPlay, seed: int, folder: Path, report: Report) -> list[Partner]:
+    state = folder / "states" / f"seed-{seed}.safetensors"
+    training, kept, done = initial(config.game, config.ippo, seed), {}, 0
+    if state.exists():
+        training, kept, done = _read(state, training)
+    for iteration in range(done, config.iterations):
+        weight = shaping_at(iteration, config.iterations, config.ippo)
+        training, returned = iterate(config.game, config.ippo, training, jnp.float32(weight))
+        if iteration + 1 in config.kept():
+            kept[iteration + 1] = {name: np.asarray(array) for name, array in training.parameters.items()}
+        if (iteration + 1) % config.save_every == 0 or iteration + 1 == config.iterations:
+            report(seed, iteration + 1, float(returned))
+            write_whole(state, _written(training, kept, iteration + 1))
+    steps = config.ippo.kitchens * config.game.max_steps
+    return [
+        Partner(f"ippo-{seed}-{i}", NEURAL, {}, kept[at], seed, at * steps, seed in config.held_out)
+        for i, at in enumerate(config.kept())
+    ]
+
+
+def _written(training: Training, kept: dict[int, dict[str, Any]], done: int) -> bytes:
+    leaves = {f"leaf.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(training))}
+    for at, parameters in kept.items():
+        leaves |= {f"kept.{at}.{name}": array for name, array in parameters.items()}
+    return save({**leaves, "done": np.array([done])})
+
+
+def _read(path: Path, like: Training) -> tuple[Training, dict[int, dict[str, Any]], int]:
+    try:
+        arrays = load(path.read_bytes())
+        leaves, shape = jax.tree.flatten(like)
+        found = [jnp.asarray(arrays.pop(f"leaf.{i}")) for i in range(len(leaves))]
+        done = int(arrays.pop("done")[0])
+    except (SafetensorError, KeyError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}; remove it to train that seed again") from None
+    kept: dict[int, dict[str, Any]] = {}
+    for name, array in arrays.items():
+        _, at, parameter = name.split(".", 2)
+        kept.setdefault(int(at), {})[parameter] = array
+    return jax.tree.unflatten(shape, found), kept, done
+
+
+def crossplay(
+    game: Game, egos: Sequence[Partner], partners: Sequence[Partner], *, seat: int, episodes: int, seed: int = 1
+) -> np.ndarray:
+    """Mean return (egos, partners), each ego in `seat`, over `episodes` with the same seeds for all pairs."""
+    return np.array(
+        [
+            [
+                collect(game, seat, ego, partner, histories=episodes, seed=seed, observations=False).returns.mean()
+                for partner in partners
+            ]
+            for ego in egos
+        ]
+    )
