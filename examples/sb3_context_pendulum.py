@@ -1,7 +1,7 @@
 """SAC on the pendulum with no context, the true one, or one that a trained encoder infers from the running episode.
 
-    sprii pendulum train r7                                   # writes runs/pendulum-r7-0/model
-    python examples/sb3_context_pendulum.py --encoder runs/pendulum-r7-0/model --steps 20000
+    sprii pendulum train r7                                         # writes runs/pendulum-quick-r7-0/model
+    python examples/sb3_context_pendulum.py --encoder runs/pendulum-quick-r7-0/model --steps 20000
 
 Writes `sac.png` (return by environment steps) and `sac.csv`. Masses and lengths are drawn anew for every episode, so
 without a context the policy must do with what the present observation tells.
@@ -64,9 +64,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/sb3-pendulum"))
     told = parser.parse_args()
-    found = None if told.encoder is None else load(told.encoder)
+    if not 1 <= told.every <= told.steps:
+        parser.error(f"--every is {told.every}; legal: from 1 to --steps, {told.steps}")
+    try:
+        found = None if told.encoder is None else load(told.encoder)
+        gym.make("sprii/Pendulum-v0", systems=told.systems).close()
+    except ValueError as error:
+        parser.error(str(error))
     if found is not None and not isinstance(found, CaDM):
         parser.error(f"--encoder {told.encoder} holds a {type(found).__name__}; legal: CaDM")
+    if found is not None and (found.config.observation_dim, found.config.action_dim) != (3, 1):
+        parser.error(f"--encoder {told.encoder} is of other observations or actions than the pendulum's 3 and 1")
     told.out.mkdir(parents=True, exist_ok=True)
     figure = Figure(figsize=(6.5, 4), layout="constrained")
     axis, rows = figure.subplots(), []

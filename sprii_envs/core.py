@@ -47,7 +47,8 @@ def _source(world: World, systems: Source | str | None) -> Source:
             raise unknown_name(f"group of systems of {world.name}", systems, world.groups)
         return world.groups[systems]
     if not isinstance(systems, SystemSet | SystemDistribution):
-        raise ValueError(f"systems must be a SystemSet or a SystemDistribution, got {type(systems).__name__}")
+        named = f", or a group: {', '.join(world.groups)}" if world.groups else ""
+        raise ValueError(f"systems must be a SystemSet or a SystemDistribution{named}; got {type(systems).__name__}")
     return systems
 
 

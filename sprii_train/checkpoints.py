@@ -187,7 +187,8 @@ def load_training_state(root: Path, learner: nn.Module, optimizer: torch.optim.O
             f"{folder / 'progress.json'} is damaged: it has no step number; remove the folder {folder}"
         )
     if progress.get("run") != run:
-        raise CheckpointError(f"{folder} is a checkpoint of another run; remove that folder")
+        advice = f"choose another folder, or remove {root.parent}"
+        raise CheckpointError(f"{folder} is a checkpoint of another run; {advice}")
     parameters = dict(learner.named_parameters())
     moments = {tuple(k.rsplit("|", 1)): v for k, v in read_tensors(folder / "optimizer.safetensors").items()}
     for (name, key), value in moments.items():

@@ -1,6 +1,7 @@
 """The `sprii` command. Every subcommand is a dataclass; heavy imports wait until one is chosen."""
 
 import io
+import os
 import shlex
 import sys
 from dataclasses import dataclass
@@ -357,6 +358,7 @@ class ComparePendulum:
             raise ValueError(f"--workers is {self.workers}; legal: an integer >= 1")
         if self.seeds is not None:
             preset = replace(preset, seeds=parse_seeds(self.seeds))
+        _check_folder(root)
         planned = cells(preset, rows)
         found = run_grid(planned, root / "cells", workers=self.workers, launcher=self.launcher)
         written = [f"sprii pendulum compare --preset {self.preset}"]
@@ -381,11 +383,11 @@ class TrainPendulum:
     seed: int = 0
     """Of weights, systems, starts, noise and batches."""
     iterations: int | None = None
-    """By default the preset's."""
+    """By default the preset's. A finished run cannot be extended: its folder holds it to this number."""
     device: str = "cpu"
     """A torch device."""
     out: Path | None = None
-    """Folder of the run; by default runs/pendulum-RECIPE-SEED."""
+    """Folder of the run; by default runs/pendulum-PRESET-RECIPE-SEED."""
 
     def run(self) -> None:
         """Train with a line an iteration."""
@@ -403,7 +405,8 @@ class TrainPendulum:
             training=replace(base.training, seed=self.seed),
             device=self.device,
         )
-        root = self.out or Path(f"runs/pendulum-{self.recipe}-{self.seed}")
+        root = self.out or Path(f"runs/pendulum-{self.preset}-{self.recipe}-{self.seed}")
+        _check_folder(root)
 
         def report(iteration: int, values: dict[str, float]) -> None:
             print(f"iteration {iteration}/{config.iterations}  collected return {values['return']:.0f}", flush=True)
@@ -438,20 +441,25 @@ class EvaluatePendulum:
         from sprii_train.checkpoints import load
         from sprii_train.control.controllers import named_controller
         from sprii_train.control.evaluation import evaluate, learned
+        from sprii_train.fit import usable_device
         from sprii_train.learners.cadm import CaDM
 
-        if self.episodes < 1 or self.seed < 0:
-            raise ValueError(f"--episodes must be >= 1 and --seed >= 0, got {self.episodes} and {self.seed}")
+        if self.episodes < 1:
+            raise ValueError(f"--episodes is {self.episodes}; legal: an integer >= 1")
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"--seed is {self.seed}; legal: an integer from 0 to 2³¹ − 1")
+        device = usable_device(self.device)
+        if (self.model / "model").is_dir():
+            raise ValueError(f"{self.model} is the folder of a run; its model is {self.model / 'model'}")
         learner = load(self.model)
         if not isinstance(learner, CaDM):
             raise ValueError(f"{self.model} holds a {type(learner).__name__}; legal: CaDM")
-        policy = learned(
-            learner.to(self.device), named_controller(self.controller, horizon=self.horizon), seed=self.seed
-        )
+        policy = learned(learner.to(device), named_controller(self.controller, horizon=self.horizon), seed=self.seed)
         table = Table("group", "return", "SD of episodes", "success", box=None, pad_edge=False)
         for group, trial in evaluate(policy, seed=self.seed, episodes=self.episodes).items():
             success = f"{100 * trial.success.mean():.0f}%"
-            table.add_row(group, f"{trial.returns.mean():.1f}", f"{trial.returns.std():.1f}", success)
+            sd = f"{trial.returns.std(ddof=1):.1f}" if self.episodes > 1 else "–"
+            table.add_row(group, f"{trial.returns.mean():.1f}", sd, success)
         Console().print(table)
 
 
@@ -495,6 +503,13 @@ class Benchmark:
         print(report(result))
         if self.json is not None:
             write_json(self.json, result)
+
+
+def _check_folder(path: Path) -> None:
+    """ValueError if a folder cannot be made there, before hours are spent on what it would hold."""
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ValueError(f"--out is {path}, but {there} is not a folder that can be written to")
 
 
 def _check_json(path: Path | None) -> None:

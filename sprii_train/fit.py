@@ -113,6 +113,21 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     return config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
+def usable_device(name: str) -> torch.device:
+    """The device of that name.
+
+    Raises:
+        ValueError: for one that torch does not know or this machine lacks.
+    """
+    legal = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise ValueError(f"device is {name!r}, which cannot be used here; legal: {', '.join(legal)}") from None
+    return device
+
+
 def resolve_precision(config: TrainConfig) -> str:
     """`fp32` or `bf16` for this device."""
     if config.precision != "auto":

@@ -59,7 +59,8 @@ class Game:
 @functools.cache
 def engine(game: Game) -> OvercookedV2:
     """JaxMARL's environment."""
-    return OvercookedV2(layout=game.layout, max_steps=game.max_steps, agent_view_size=game.view)
+    with jax.ensure_compile_time_eval():  # its constants are arrays, also when a trace is the first to ask for it
+        return OvercookedV2(layout=game.layout, max_steps=game.max_steps, agent_view_size=game.view)
 
 
 def reset(game: Game, key: jax.Array) -> tuple[Seats, State]:

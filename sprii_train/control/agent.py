@@ -49,6 +49,8 @@ def planning_policy(
 ) -> Policy:
     """Plan with a frozen model; its context is of the last K transitions of each running episode.
 
+    A policy holds the histories and warm starts of its episodes: make a new one for new episodes.
+
     Args:
         observe: states (E, S) → observations.
         bounds: of the actions, on the device.

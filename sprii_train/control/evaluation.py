@@ -82,7 +82,16 @@ def evaluate(
 
 
 def learned(learner: CaDM, controller: Config, *, seed: int) -> PolicyOf:
-    """Planning with a trained learner, context re-inferred at every step."""
+    """Planning with a trained learner, context re-inferred at every step.
+
+    Raises:
+        ValueError: for a learner of other observations or actions than the pendulum's.
+    """
+    told, asked = (learner.config.observation_dim, learner.config.action_dim), (3, pendulum.WORLD.action_size)
+    if told != asked:
+        raise ValueError(
+            f"the model is of {told[0]} observations and {told[1]} actions; legal: {asked[0]} and {asked[1]}"
+        )
     device = learner.observation.device
 
     def policy(drawn: Drawn) -> Policy:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sprii_envs.world import rollout
-from sprii_train.checkpoints import load_training_state, read_json, save_training_state, write_json
+from sprii_train.checkpoints import CheckpointError, load_training_state, read_json, save_training_state, write_json
 from sprii_train.control import pendulum
 from sprii_train.control.agent import planning_policy, random_policy
 from sprii_train.control.controllers import CONTROLLERS, Config
@@ -22,6 +22,7 @@ from sprii_train.control.draws import COLLECTION, draw
 from sprii_train.control.experience import Experience
 from sprii_train.control.relations import CONTROL_RECIPES, ControlRecipe
 from sprii_train.control.training import ControlTraining, build_optimizer, train_iteration, updates_done
+from sprii_train.fit import usable_device
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.records import Records
 
@@ -102,15 +103,17 @@ def train_control(run: ControlRun, folder: Path, report: Report | None = None) -
         seconds of collection and training, the hash of all experience.
 
     Raises:
-        CheckpointError: if the folder is damaged or of another run.
+        ValueError: for a device that this machine lacks; nothing is written.
+        CheckpointError: if the folder is damaged or of another run, also of one with another number of iterations.
         NonFiniteLoss: naming iteration, epoch, update and term.
     """
+    device = usable_device(run.device)
     folder.mkdir(parents=True, exist_ok=True)
-    learner = CaDM(run.learner, seed=run.seed).to(run.device)
+    learner = CaDM(run.learner, seed=run.seed).to(device)
     optimizer = build_optimizer(learner, run.training)
     claim = f"{run.identity()}"
     start = load_training_state(folder / "checkpoints", learner, optimizer, claim)
-    rows: list[dict[str, Any]] = read_json(folder / "iterations.json")[:start] if start else []
+    rows = _rows(folder / "iterations.json", start) if start else []
     experience = (
         Experience.load(folder / f"experience-{start}")
         if start
@@ -137,3 +140,10 @@ def train_control(run: ControlRun, folder: Path, report: Report | None = None) -
             if report is not None:
                 report(iteration + 1, {"self": done.losses["forward"], "return": collected})
     return learner.eval().requires_grad_(False), rows
+
+
+def _rows(path: Path, count: int) -> list[dict[str, Any]]:
+    held = read_json(path)
+    if not isinstance(held, list) or len(held) < count:
+        raise CheckpointError(f"{path} is damaged: it lacks the rows of {count} iterations; remove {path.parent}")
+    return held[:count]

@@ -39,7 +39,7 @@ def rollout_score(
 
     Raises:
         ValueError: if `context` is not of as many episodes as `observation`, or `rows` < 1; when called, for actions
-            of another number of episodes.
+            of another number of episodes, and for a model or reward that returns another shape than it should.
     """
     episodes = len(observation)
     if context is not None and len(context) != episodes:
@@ -75,7 +75,13 @@ def _unroll(
     for t, action in enumerate(moves):
         needed = reads_next or t + 1 < len(moves)
         after = step(observation, action, context) if needed else None
-        total += reward(observation, action, after)
+        if after is not None and after.shape != observation.shape:
+            raise ValueError(f"step returned shape {tuple(after.shape)}; legal: {tuple(observation.shape)}")
+        paid = reward(observation, action, after)
+        if not isinstance(paid, Tensor) or paid.shape != total.shape:
+            found = tuple(paid.shape) if isinstance(paid, Tensor) else repr(paid)
+            raise ValueError(f"reward returned {found} for {len(total)} rows; legal: a tensor of shape ({len(total)},)")
+        total += paid
         if after is not None:
             observation = after
     return total

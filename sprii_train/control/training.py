@@ -58,6 +58,8 @@ class ControlTraining:
             value = getattr(self, name)
             if not isinstance(value, int) or value < bound:
                 raise ValueError(f"ControlTraining.{name} is {value!r}; legal: an integer >= {bound}")
+        if self.seed >= 2**31:
+            raise ValueError(f"ControlTraining.seed is {self.seed}; legal: an integer from 0 to 2³¹ − 1")
         if not 0.0 < self.learning_rate < math.inf:
             raise ValueError(f"ControlTraining.learning_rate is {self.learning_rate!r}; legal: a finite number > 0")
         for name in ("validation", "early_stop"):

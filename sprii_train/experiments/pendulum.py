@@ -48,6 +48,7 @@ PRESETS = {
         ControlRun(
             iterations=2,
             episodes=2,
+            cloned=True,  # so that there are pairs of one system
             controller=CEM(candidates=8, elites=4, iterations=1, horizon=4),
             learner=CaDMConfig(encoder=(16, 16, 16), dynamics=(16, 16, 16, 16)),
             training=ControlTraining(epochs=1),

@@ -7,6 +7,7 @@ import numpy as np
 from sprii_envs.envs.pendulum import GROUPS
 from sprii_envs.properties import content_ids
 from sprii_envs.world import rollout
+from sprii_train.checkpoints import CheckpointError
 from sprii_train.control import pendulum
 from sprii_train.control.controllers import ICEM
 from sprii_train.control.draws import ASSAY, Drawn
@@ -29,7 +30,10 @@ def assay_banks(folder: Path) -> tuple[Experience, Experience]:
         if not all(path.exists() for path in paths):
             for path, bank in zip(paths, simulated_banks(), strict=True):
                 bank.save(path)
-        return Experience.load(paths[0]), Experience.load(paths[1])
+        try:
+            return Experience.load(paths[0]), Experience.load(paths[1])
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; remove {folder}, which is then built again") from None
 
 
 def simulated_banks(each: int = EACH) -> tuple[Experience, Experience]:

@@ -107,7 +107,7 @@ def play(game: Game, config: IPPO, parameters: Parameters, shaping: jax.Array, k
 
 
 def advantages(reward: jax.Array, value: jax.Array, discount: float, trace: float) -> jax.Array:
-    """Generalised advantage estimates (Schulman et al. 2016) of whole episodes, time first; after the end is nothing."""
+    """Generalised advantage estimates (Schulman et al. 2016) of whole episodes, time first; nothing follows the end."""
     surprise = reward + discount * jnp.concatenate([value[1:], jnp.zeros_like(value[:1])]) - value
 
     def back(sum_of_later, now):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from sprii_envs.envs.pendulum import GROUPS
@@ -149,7 +150,7 @@ def page(rows: Sequence[Row], preset_name: str, preset: ControlPreset, command: 
         title=f"Pendulum control: CaDM, Random relation and SPRII (R7), preset {preset_name}",
         lead=f"tab:pendulum-r7. {preset.note[:1].upper()}{preset.note[1:]}. The oracle plans with the true equations "
         "under the same planner: its return is the floor of the cost, and what it loses in OOD_c3 is the planner's own "
-        "loss. Ten episodes have an SD of about 100, so differences below about 40 of one seed are noise.",
+        "loss. Episodes have an SD of about 100: of ten episodes, differences below about 40 of one seed are noise.",
         tables=tables,
         verdicts=verdicts,
         pictures=pictures,
@@ -219,6 +220,7 @@ def curves(rows: Sequence[Row]) -> Figure:
     left.legend(frameon=False, fontsize=9)
     for axis in (left, right):
         axis.set_xlabel("iteration")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     return figure

@@ -93,3 +93,19 @@ def test_random_actions_fill_the_bounds():
     assert (actions <= [1, 4]).all()
     np.testing.assert_allclose(actions.mean(0), [-0.5, 2.0], atol=0.2)
     np.testing.assert_allclose(actions.std(0), [3 / 12**0.5, 4 / 12**0.5], atol=0.1)
+
+
+def test_a_model_of_another_world_is_refused():
+    learner = CaDM(
+        CaDMConfig(
+            observation_dim=4,
+            action_dim=2,
+            encoder=(8,),
+            dynamics=(8,),
+            encoder_decay=(0.0, 0.0),
+            dynamics_decay=(0.0, 0.0),
+        ),
+        seed=0,
+    )
+    with pytest.raises(ValueError, match="of 4 observations and 2 actions; legal: 3 and 1"):
+        learned(learner, SMALL, seed=0)

@@ -103,6 +103,14 @@ def test_another_run_s_folder_is_refused(tmp_path: Path):
         train_control(replace(TINY, iterations=1, recipe="r7"), tmp_path)
 
 
+@pytest.mark.parametrize("held", ["{}", "[]"])
+def test_lost_rows_are_named(tmp_path: Path, held: str):
+    train_control(TINY, tmp_path)
+    (tmp_path / "iterations.json").write_text(held)
+    with pytest.raises(CheckpointError, match=r"iterations.json is damaged: it lacks the rows"):
+        train_control(TINY, tmp_path)
+
+
 def test_first_data_are_the_same_for_every_recipe_and_the_weights_too_while_no_system_repeats(tmp_path: Path):
     short = replace(TINY, iterations=1)
     runs = {name: train_control(replace(short, recipe=name), tmp_path / name) for name in CONTROL_RECIPES}

@@ -75,3 +75,18 @@ def test_bad_input_is_named():
         rollout_score(step, reward, OBSERVATION, rows=0)
     with pytest.raises(ValueError, match=r"actions have shape \(2, 5, 4, 2\); legal: \(3, N, H, A\)"):
         rollout_score(step, reward, OBSERVATION)(ACTIONS[:2])
+
+
+@pytest.mark.parametrize(
+    ("step", "reward", "message"),
+    [
+        (lambda o, a, c: o, lambda o, a, n: -o.square().sum(), r"reward returned \(\) for 6 rows"),
+        (lambda o, a, c: o, lambda o, a, n: 1.0, r"reward returned 1.0 for 6 rows"),
+        (lambda o, a, c: o, lambda o, a, n: o[:, :1], r"reward returned \(6, 1\) for 6 rows"),
+        (lambda o, a, c: o[:, :1], lambda o, a, n: o[:, 0], r"step returned shape \(6, 1\); legal: \(6, 2\)"),
+    ],
+)
+def test_models_and_rewards_of_another_shape_are_refused(step, reward, message):
+    score = rollout_score(step, reward, torch.zeros(2, 2))
+    with pytest.raises(ValueError, match=message):
+        score(torch.zeros(2, 3, 4, 1))

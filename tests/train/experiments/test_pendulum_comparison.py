@@ -153,7 +153,16 @@ def test_simulated_banks_share_no_system_and_are_upright_half_the_time():
         (["train", "r9"], "legal: cadm, random, r7"),
         (["train", "cadm", "--iterations", "0"], ">= 1"),
         (["evaluate", "nowhere"], "nowhere"),
-        (["evaluate", "nowhere", "--episodes", "0"], "--episodes must be >= 1"),
+        (["evaluate", "nowhere", "--episodes", "0"], "--episodes is 0; legal: an integer >= 1"),
+        (["evaluate", "nowhere", "--seed", "9" * 20], "--seed is 9"),
+        (
+            ["evaluate", "nowhere", "--device", "nonsense"],
+            "device is 'nonsense', which cannot be used here; legal: cpu",
+        ),
+        (["train", "cadm", "--device", "meta"], "device is 'meta'"),
+        (["train", "cadm", "--seed", "9" * 20], "legal: an integer from 0 to 2³¹ − 1"),
+        (["train", "cadm", "--out", __file__], "is not a folder that can be written to"),
+        (["compare", "--out", __file__], "is not a folder that can be written to"),
     ],
 )
 def test_illegal_commands(arguments, message, monkeypatch, capsys, tmp_path):
