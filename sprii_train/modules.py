@@ -54,6 +54,9 @@ class BatchNorm1d(nn.BatchNorm1d):
         return ((x - mean) * scale + self.bias).to(input.dtype)
 
 
+FUSED = 128
+"""Tokens above which the fused kernel of attention is the faster one on CPUs."""
+
 Past = tuple[Tensor, Tensor]
 """Keys and values of tokens, (B, heads, T, width / heads) each."""
 
@@ -71,6 +74,11 @@ class CausalBlock(nn.Module):
     def forward(self, x: Tensor, at: Tensor | Literal["last"] | None = None) -> Tensor:
         """(B, T, width) → (B, T, width), or (B, 1, width) of the tokens `at` (B,) or of the last ones."""
         h, t = self.norm1(x), x.shape[1]
+        if at is None and t > FUSED and not (self.training and self.dropout):
+            q, k, v = (self._split(part) for part in self.query_key_value(h).chunk(3, dim=-1))
+            attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(attended.transpose(1, 2).flatten(2))
+            return x + self.down(F.gelu(self.up(self.norm2(x))))
         if at is None:
             q, k, v = self.query_key_value(h).chunk(3, dim=-1)
             future = torch.ones(t, t, dtype=torch.bool, device=x.device).triu_(1)
@@ -86,7 +94,7 @@ class CausalBlock(nn.Module):
             q = F.linear(asking, weight[:width], bias[:width])
             k, v = F.linear(h, weight[width:], bias[width:]).chunk(2, dim=-1)
         q, k, v = self._split(q), self._split(k), self._split(v)
-        # At 24 tokens a plain softmax beats the fused kernel, whose bfloat16 backward pass is slow on CPUs.
+        # At few tokens a plain softmax beats the fused kernel, whose bfloat16 backward pass is slow on CPUs.
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
         if future is not None:
             scores = scores.masked_fill(future, float("-inf"))

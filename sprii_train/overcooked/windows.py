@@ -39,7 +39,9 @@ class PairedPlay:
     ) -> None:
         self.bank, self.table, self.count = bank, bank.split(split), pairs
         self.seed, self.relation = check_count(seed, "seed"), relation
-        self.pairs = PairSampler(self.table, relation, kernel, seed=seed)
+        # Recipients of different partners, while there are enough: otherwise a small batch may not be derangeable.
+        distinct = "system" if pairs <= len(set(self.table["system"].tolist())) else None
+        self.pairs = PairSampler(self.table, relation, kernel, seed=seed, distinct=distinct)
 
     def identity(self) -> dict[str, Any]:
         """What the windows depend on; `fit` keeps it with the run."""

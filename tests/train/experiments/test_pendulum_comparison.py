@@ -184,7 +184,7 @@ def test_train_then_evaluate(monkeypatch, capsys, tmp_path):
         "sprii",
         "pendulum",
         "evaluate",
-        "runs/pendulum-r7-0/model",
+        "runs/pendulum-smoke-r7-0/model",
         "--episodes",
         "1",
         "--controller",

@@ -1,0 +1,38 @@
+"""A small kitchen, its partners and a bank of histories."""
+
+from pathlib import Path
+
+import numpy as np
+
+from sprii_envs.overcooked.bank import HistoryBank, HistoryProtocol, build_histories
+from sprii_envs.overcooked.game import ACTIONS, Game
+from sprii_envs.overcooked.partners.network import shapes
+from sprii_envs.overcooked.partners.partner import Partner
+from sprii_envs.overcooked.partners.roster import Roster
+
+GAME = Game(max_steps=10)
+
+
+def neural(name: str, source: int, checkpoint: int, *, held_out: bool = False) -> Partner:
+    """A random network of 8 units."""
+    rng = np.random.default_rng([source, checkpoint])
+    made = {k: rng.normal(0.0, 0.2, s).astype(np.float32) for k, s in shapes(1000, 8, len(ACTIONS)).items()}
+    return Partner(name, "ippo", {}, made, source, checkpoint, held_out)
+
+
+ROSTER = Roster(
+    [
+        neural("a-0", 0, 1),
+        neural("a-1", 0, 2),
+        Partner("often", "signaller", {"every": 3}),
+        Partner("still", "still"),
+        neural("b-0", 1, 1, held_out=True),
+        neural("b-1", 1, 2, held_out=True),
+    ]
+)
+
+
+def bank(folder: Path) -> HistoryBank:
+    """Four familiar partners with 4 + 3 histories each, two held-out ones with 3."""
+    protocol = HistoryProtocol(game=GAME, histories=4, validation=3, episodes=6)
+    return build_histories(protocol, ROSTER, folder / "bank")

@@ -1,0 +1,172 @@
+"""Windows, measures and evaluation of the action learner against hand-made ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("jaxmarl")
+
+from kitchens import GAME, ROSTER
+from kitchens import bank as small_bank
+
+from sprii_envs.overcooked.bank import HistoryBank
+from sprii_envs.overcooked.env import OvercookedEnv
+from sprii_envs.relations import Derangement
+from sprii_train.learners import AD, ADConfig
+from sprii_train.overcooked.measures import Slots, distance_ratio, probe, slots, swapped
+from sprii_train.overcooked.play import play, slot_of
+from sprii_train.overcooked.windows import PairedPlay
+
+CONFIG = ADConfig(inputs=1000, steps=10, width=16, layers=1, heads=2)
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> HistoryBank:
+    return small_bank(tmp_path_factory.mktemp("kitchens"))
+
+
+@pytest.fixture(scope="module")
+def learner() -> AD:
+    torch.manual_seed(0)
+    return AD(CONFIG).eval()
+
+
+def test_windows_are_five_episodes_in_a_row_of_two_histories_with_one_partner(bank: HistoryBank):
+    data = PairedPlay(bank, pairs=6, seed=1)
+    one, again = data(3), data(3)
+    assert all(torch.equal(a, b) for a, b in zip(one, again, strict=True))
+    assert one.observations.shape == (12, 5, 10, *GAME.shape)
+    table, found = bank.split("train"), []
+    for row in range(12):
+        same = [
+            (int(e), s)
+            for e in table["episode"]
+            for s in (0, 1)
+            if np.array_equal(bank.observations[e, s : s + 5], one.observations[row])
+            and np.array_equal(bank.actions[e, s : s + 5], one.actions[row])
+        ]
+        assert len(same) == 1
+        found.append(same[0][0])
+        np.testing.assert_array_equal(bank.rewards[same[0][0], same[0][1] : same[0][1] + 5], one.rewards[row])
+    partner = dict(zip(table["episode"].tolist(), table["partner"].tolist(), strict=True))
+    for donor, recipient in zip(found[:6], found[6:], strict=True):
+        assert donor != recipient
+        assert partner[donor] == partner[recipient]
+
+
+def test_arms_meet_the_same_recipients(bank: HistoryBank):
+    aligned, random = PairedPlay(bank, pairs=4, seed=0), PairedPlay(bank, kernel=Derangement(), pairs=4, seed=0)
+    for step in range(3):
+        a, b = aligned(step), random(step)
+        assert torch.equal(a.actions[4:], b.actions[4:])
+        assert not torch.equal(a.actions[:4], b.actions[:4])
+
+
+def test_slots_and_signatures_are_of_different_episodes(bank: HistoryBank, learner: AD):
+    found, table = slots(learner, bank, "validation"), bank.split("validation")
+    assert found.codes.shape == (12, 32)
+    assert found.signatures.shape == (12, 6)
+    row = 5
+    later = bank.partner_actions[table["episode"][row], 3:]
+    np.testing.assert_allclose(found.signatures[row], [(later == a).mean() for a in range(6)])
+    batches = slots(learner, bank, "validation", batch=5)
+    np.testing.assert_allclose(batches.codes, found.codes, atol=1e-5)
+
+
+def test_a_planted_code_is_read_and_tells_partners_apart():
+    rng = np.random.default_rng(0)
+    partners = np.repeat(np.arange(8), 6)
+    signature = rng.dirichlet(np.ones(6), 8)[partners]
+    codes = np.concatenate([signature * 10.0 + rng.normal(0, 0.05, signature.shape), rng.normal(size=(48, 4))], 1)
+    told = probe(Slots(codes[::2], signature[::2], partners[::2]), Slots(codes[1::2], signature[1::2], partners[1::2]))
+    assert told.error < 0.2 * told.constant
+    blind = probe(
+        Slots(rng.normal(size=(24, 4)), signature[::2], partners[::2]),
+        Slots(rng.normal(size=(24, 4)), signature[1::2], partners[1::2]),
+    )
+    assert blind.error > 0.8 * blind.constant
+    found = Slots(codes, signature, partners)
+    apart, same = [], []
+    for i in range(48):
+        for j in range(48):
+            if i != j:
+                (same if partners[i] == partners[j] else apart).append(np.linalg.norm(codes[i] - codes[j]))
+    assert distance_ratio(found) == pytest.approx(np.mean(apart) / np.mean(same))
+    with pytest.raises(ValueError, match="two partners"):
+        distance_ratio(Slots(codes[:6], signature[:6], partners[:6]))
+
+
+def test_exchanged_histories(bank: HistoryBank, learner: AD):
+    found = swapped(learner, bank, "validation")
+    assert len({round(value, 6) for value in found}) == 3
+    with torch.no_grad():
+        kept = learner.fuse.weight.clone()
+        learner.fuse.weight.zero_()
+        blind = swapped(learner, bank, "validation")
+        learner.fuse.weight.copy_(kept)
+    assert blind.matched == pytest.approx(blind.wrong, abs=1e-6)
+    assert blind.matched == pytest.approx(blind.null, abs=1e-6)
+
+
+def test_returns_are_those_of_the_kitchen(learner: AD):
+    told = play(learner, GAME, list(ROSTER), seat=1, episodes=4, repeats=2, seed=3)
+    assert told.shape == (6, 2, 4)
+    assert np.array_equal(told, play(learner, GAME, list(ROSTER), seat=1, episodes=4, repeats=2, seed=3))
+    # A signaller presses at steps 1, 3, 6 and 9, a still partner never; ten steps are too few for a dish.
+    assert (told[ROSTER.id("often")] == -20.0).all()
+    assert (told[ROSTER.id("still")] == 0.0).all()
+
+
+def test_a_cook_in_the_environment_and_in_the_evaluation_see_the_same(learner: AD):
+    """With a learner that always stays, returns are those of the environment with a still ego."""
+    env = OvercookedEnv(max_steps=10, partners=ROSTER, partner="often")
+    env.reset(seed=0)
+    total = sum(env.step(4)[1] for _ in range(10))
+    with torch.no_grad():
+        kept = learner.head.weight.clone(), learner.head.bias.clone()
+        learner.head.weight.zero_()
+        learner.head.bias.copy_(torch.tensor([0.0, 0.0, 0.0, 0.0, 50.0, 0.0]))
+        told = play(learner, GAME, [ROSTER[2]], seat=1, episodes=2, repeats=3, seed=0)
+        learner.head.weight.copy_(kept[0])
+        learner.head.bias.copy_(kept[1])
+    assert (told == total).all()
+
+
+def test_no_support_is_a_zero_slot(learner: AD):
+    assert (slot_of(learner, [], 3) == 0.0).all()
+
+
+def test_the_command_compares_and_resumes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys):
+    import sys
+    from dataclasses import replace
+
+    from sprii_envs.overcooked.bank import HistoryProtocol
+    from sprii_train import checkpoints
+    from sprii_train.cli import main
+    from sprii_train.experiments import grid, overcooked
+
+    tiny = HistoryProtocol(game=GAME, histories=2, validation=2, episodes=5)
+    monkeypatch.setitem(overcooked.PRESETS, "smoke", replace(overcooked.PRESETS["smoke"], histories=tiny))
+    monkeypatch.setattr(overcooked, "shipped", lambda: ROSTER)
+    monkeypatch.chdir(tmp_path)
+    arguments = ["sprii", "overcooked", "compare", "--preset", "smoke", "--arms", "h-vc,h-sprii", "--out", "out"]
+
+    def run_here(cells, root, workers):
+        for cell in cells:
+            grid.work(cell, root, lambda *_: None)
+        return [checkpoints.read_json(grid.folder_of(cell, root) / cell.result) for cell in cells]
+
+    monkeypatch.setattr("sprii_train.experiments.grid.run_grid", lambda c, root, workers: run_here(c, root, workers))
+    monkeypatch.setattr(sys, "argv", arguments)
+    main()
+    printed = capsys.readouterr().out
+    assert "H+SPRII" in printed
+    assert "not tested" in printed
+    for name in ("report.html", "results.json", "returns.png", "table-1.csv"):
+        assert (tmp_path / "out" / name).stat().st_size > 0
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").rglob("model/*")}
+    assert len(before) == 4
+    main()
+    assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").rglob("model/*")}

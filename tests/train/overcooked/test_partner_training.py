@@ -1,0 +1,162 @@
+"""Self-play: advantages by a loop, the recurrent unit by torch's, learning, and exact resume."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+jax = pytest.importorskip("jax")
+pytest.importorskip("jaxmarl")
+
+import jax.numpy as jnp  # noqa: E402
+
+from sprii_envs.overcooked.game import Game  # noqa: E402
+from sprii_envs.overcooked.partners.network import features, heads, recur, shapes  # noqa: E402
+from sprii_envs.overcooked.partners.roster import load_roster  # noqa: E402
+from sprii_train.checkpoints import CheckpointError  # noqa: E402
+from sprii_train.overcooked.ippo import IPPO, Sequences, advantages, initial, loss, shaping_at  # noqa: E402
+from sprii_train.overcooked.selfplay import SelfPlay, crossplay, train_partners  # noqa: E402
+
+SMALL = SelfPlay(
+    game=Game(max_steps=10),
+    ippo=IPPO(kitchens=4, width=8, epochs=2, minibatches=2),
+    iterations=4,
+    seeds=(0, 1),
+    held_out=(1,),
+    measured=4,
+    save_every=1,
+)
+
+
+def test_advantages_are_the_sums_they_stand_for():
+    rng = np.random.default_rng(0)
+    reward, value, discount, trace = rng.normal(size=(7, 3)), rng.normal(size=(7, 3)), 0.9, 0.8
+    after = np.concatenate([value[1:], np.zeros((1, 3))])
+    surprise = reward + discount * after - value
+    expected = [sum((discount * trace) ** (k - t) * surprise[k] for k in range(t, 7)) for t in range(7)]
+    found = advantages(jnp.asarray(reward), jnp.asarray(value), discount, trace)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    # With a trace of 1 they are the discounted returns less the values.
+    returns = [sum(discount ** (k - t) * reward[k] for k in range(t, 7)) for t in range(7)]
+    np.testing.assert_allclose(
+        advantages(jnp.asarray(reward), jnp.asarray(value), discount, 1.0), returns - value, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_the_recurrent_unit_is_torchs():
+    rng, width = np.random.default_rng(1), 6
+    made = {k: rng.normal(0.0, 0.5, s).astype(np.float32) for k, s in shapes(12, width, 6).items()}
+    cell = torch.nn.GRUCell(width, width)
+    with torch.no_grad():
+        cell.weight_ih.copy_(torch.from_numpy(made["gru.x"].T.copy()))
+        cell.weight_hh.copy_(torch.from_numpy(made["gru.h"].T.copy()))
+        cell.bias_ih.copy_(torch.from_numpy(made["gru.b"]))
+        cell.bias_hh.zero_()
+    carry, theirs = jnp.zeros((4, width)), torch.zeros(4, width)
+    for _ in range(3):
+        seen = rng.integers(0, 3, (4, 2, 2, 3)).astype(np.uint8)
+        flat = torch.from_numpy(seen.reshape(4, -1)).float()
+        embedded = torch.relu(flat @ torch.from_numpy(made["embed.w"]) + torch.from_numpy(made["embed.b"]))
+        theirs = cell(embedded, theirs)
+        carry = recur(made, carry, features(made, jnp.asarray(seen)))  # type: ignore[arg-type]
+        np.testing.assert_allclose(carry, theirs.detach(), rtol=1e-4, atol=1e-5)
+    assert heads(made, carry)[0].shape == (4, 6)  # type: ignore[arg-type]
+
+
+def test_the_surrogate_does_not_move_without_advantage_and_raises_what_was_good():
+    training = initial(SMALL.game, SMALL.ippo, 0)
+    rng = np.random.default_rng(2)
+    seen = jnp.asarray(rng.integers(0, 2, (5, 6, *SMALL.game.shape)), jnp.uint8)
+    action = jnp.asarray(rng.integers(0, 6, (5, 6)))
+    plain = replace(SMALL.ippo, entropy=0.0, value=0.0)
+
+    def probability(parameters):
+        read, carry, logs = features(parameters, seen), jnp.zeros((6, 8)), []
+        for now in read:
+            carry = recur(parameters, carry, now)
+            logs.append(jax.nn.log_softmax(heads(parameters, carry)[0]))
+        return jnp.take_along_axis(jnp.stack(logs), action[..., None], -1)[..., 0]
+
+    before = probability(training.parameters)
+    good = jnp.zeros((5, 6)).at[2, 3].set(1.0)
+    batch = Sequences(seen, action, before, good, good)
+    gradient = jax.grad(loss)(training.parameters, batch, plain)
+    moved = jax.tree.map(lambda p, g: p - 0.01 * g, training.parameters, gradient)
+    after = probability(moved)
+    assert after[2, 3] > before[2, 3]
+    # Probabilities beyond the clip have no gradient left.
+    clipped = Sequences(seen, action, before - 1.0, jnp.abs(good) + 1.0, good)
+    spread = jax.grad(loss)(
+        training.parameters, clipped._replace(advantage=jnp.linspace(1, 2, 30).reshape(5, 6)), plain
+    )
+    sizes = [float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(spread)]
+    assert max(sizes) > 0.0  # advantages are centred: those below the mean still move
+
+
+def test_aids_fade():
+    config = IPPO(fade=0.5)
+    assert [shaping_at(i, 10, config) for i in (0, 1, 5, 9)] == [1.0, 0.8, 0.0, 0.0]
+
+
+def test_a_stopped_training_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    whole = train_partners(SMALL, tmp_path / "whole", lambda *_: None)
+
+    def stop(seed: int, done: int, value: float) -> None:
+        if (seed, done) == (1, 3):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_partners(SMALL, tmp_path / "stopped", stop)
+    assert not (tmp_path / "stopped" / "partners.json").exists()
+    seen: list[tuple[int, int]] = []
+    resumed = train_partners(SMALL, tmp_path / "stopped", lambda seed, done, _: seen.append((seed, done)))
+    assert seen == [(1, 3), (1, 4)]  # that iteration was told of before it was kept
+    for one, two in zip(whole, resumed, strict=True):
+        assert one.name == two.name
+        for name, array in one.parameters.items():
+            np.testing.assert_array_equal(array, two.parameters[name])
+    found = load_roster(tmp_path / "stopped")
+    assert [p.name for p in found][:4] == ["ippo-0-0", "ippo-0-1", "ippo-1-0", "ippo-1-1"]
+    assert [p.checkpoint for p in found][:2] == [2 * 4 * 10, 4 * 4 * 10]
+    assert [p.held_out for p in found][:4] == [False, False, True, True]
+    told = json.loads((tmp_path / "stopped" / "partners.json").read_text())
+    assert [row["seed"] for row in told["partners"][:4]] == [0, 0, 1, 1]
+    with pytest.raises(CheckpointError, match="partners of another configuration"):
+        train_partners(replace(SMALL, iterations=5), tmp_path / "stopped", lambda *_: None)
+    state = tmp_path / "stopped" / "states" / "seed-0.safetensors"
+    state.write_bytes(state.read_bytes()[:50])
+    with pytest.raises(CheckpointError, match=r"seed-0\.safetensors is damaged"):
+        train_partners(SMALL, tmp_path / "stopped", lambda *_: None)
+
+
+def test_crossplay_is_of_every_pair(tmp_path: Path):
+    roster = train_partners(replace(SMALL, iterations=1, checkpoints=(1.0,)), tmp_path, lambda *_: None)
+    matrix = crossplay(SMALL.game, roster[:2], roster, seat=1, episodes=3)
+    assert matrix.shape == (2, len(roster))
+    often = [p.name for p in roster].index("signals-once")
+    assert matrix[:, often] == pytest.approx(-5.0, abs=10.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"iterations": 0}, "iterations is 0"),
+        ({"checkpoints": (0.0,)}, "checkpoints are"),
+        ({"seeds": (0, 0)}, "seeds are"),
+        ({"held_out": (9,)}, "held_out names seed 9"),
+    ],
+)
+def test_illegal_runs(changes: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        replace(SMALL, **changes)
+
+
+@pytest.mark.slow
+def test_a_pair_learns_to_cook(tmp_path: Path):
+    config = SelfPlay(game=Game(layout="cramped_room", view=None), iterations=120, seeds=(0,), held_out=())
+    returns: list[float] = []
+    train_partners(config, tmp_path, lambda _seed, _done, value: returns.append(value))
+    assert returns[-1] > 5.0
