@@ -97,7 +97,7 @@ PRESETS = {
         episodes=20,
         repeats=4,
         seeds=(4200,),
-        note="1,200 of 20,000 updates of 16 of 1,024 windows at a rate of 1e-3, a smaller network, and partners trained here",
+        note="1,200 of 20,000 updates of 16 of 1,024 windows, at a rate of 1e-3, of a smaller network; own partners",
     ),
     "paper": PartnerPreset(
         TrainConfig(steps=20_000, pairs=512, weight_decay=0.01),

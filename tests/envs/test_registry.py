@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 
 import sprii_envs
 
-IDS = sorted(id for id in gym.registry if id.startswith("sprii/"))
+IDS = sorted(id for id, spec in gym.registry.items() if id.startswith("sprii/") and spec.vector_entry_point)
 
 
 def python(code, **env):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from sprii_train import modules
 from sprii_train.modules import CausalBlock, dropout
 
 
@@ -145,3 +146,11 @@ def test_a_chosen_token_sees_nothing_after_it():
     assert torch.equal(block(x, at), block(changed, at))
     changed[torch.arange(3), at - 1, 0] += 1.0
     assert ((block(x, at) - block(changed, at)).abs().amax((1, 2)) > 1e-4).all()
+
+
+def test_the_fused_attention_of_long_sequences_is_the_plain_one(monkeypatch: pytest.MonkeyPatch):
+    torch.manual_seed(0)
+    block, x = modules.CausalBlock(16, 2, 0.0), torch.randn(2, modules.FUSED + 30, 16)
+    fused = block(x)
+    monkeypatch.setattr(modules, "FUSED", 10_000)
+    torch.testing.assert_close(fused, block(x), rtol=1e-4, atol=1e-5)
