@@ -35,7 +35,7 @@ ROSTER = Roster(
         Partner("often", "signaller", {"every": 4}),
     ]
 )
-PROTOCOL = HistoryProtocol(game=GAME, histories=3, validation=2, episodes=5)
+PROTOCOL = HistoryProtocol(game=GAME, histories=3, validation=3, episodes=5)
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +45,14 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> HistoryBank:
 
 def test_the_table_says_who_played(bank: HistoryBank):
     table = bank.table
-    assert len(table) == 3 * (3 + 2) + 2
+    assert len(table) == 3 * (3 + 3) + 3
     counts = {(p, s): int(((table["partner"] == p) & (table["split"] == s)).sum()) for p in ROSTER.names
               for s in ("train", "validation", "held_out")}  # fmt: skip
     assert counts == {
-        **{(p, s): n for p in ("a-0", "a-1", "often") for s, n in (("train", 3), ("validation", 2), ("held_out", 0))},
-        **{("b-0", s): n for s, n in (("train", 0), ("validation", 0), ("held_out", 2))},
+        **{(p, s): n for p in ("a-0", "a-1", "often") for s, n in (("train", 3), ("validation", 3), ("held_out", 0))},
+        **{("b-0", s): n for s, n in (("train", 0), ("validation", 0), ("held_out", 3))},
     }
-    assert bank.observations.shape == (17, 5, 12, *GAME.shape)
+    assert bank.observations.shape == (21, 5, 12, *GAME.shape)
     presses = (bank.partner_actions == ACTIONS.index("interact")).sum((1, 2))
     assert (presses[table["partner"] == "often"] == 5 * 3).all()
 

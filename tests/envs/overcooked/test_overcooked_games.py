@@ -51,7 +51,7 @@ def replay(game: Game, states: list[Any], actions: np.ndarray) -> tuple[np.ndarr
 
 
 def test_ten_thousand_steps_are_jaxmarls():
-    env, rng = OvercookedEnv(partners=SCRIPTED), np.random.default_rng(0)
+    env, rng = OvercookedEnv(partners=[WALKER, OFTEN]), np.random.default_rng(0)
     states, actions, observations, rewards = [], [], [], []
     # Half of the egos' moves are `interact` and `right`, so that dishes are begun and counters filled.
     odds = np.array([0.2, 0.1, 0.1, 0.1, 0.1, 0.4])

@@ -25,7 +25,6 @@ ROSTER = Roster(
         neural("a-0", 0, 1),
         neural("a-1", 0, 2),
         Partner("often", "signaller", {"every": 3}),
-        Partner("still", "still"),
         neural("b-0", 1, 1, held_out=True),
         neural("b-1", 1, 2, held_out=True),
     ]
@@ -33,6 +32,6 @@ ROSTER = Roster(
 
 
 def bank(folder: Path) -> HistoryBank:
-    """Four familiar partners with 4 + 3 histories each, two held-out ones with 3."""
-    protocol = HistoryProtocol(game=GAME, histories=4, validation=3, episodes=6)
+    """Three familiar partners with 3 + 3 histories each, two held-out ones with 3."""
+    protocol = HistoryProtocol(game=GAME, histories=3, validation=3, episodes=6)
     return build_histories(protocol, ROSTER, folder / "bank")

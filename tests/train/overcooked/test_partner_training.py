@@ -66,11 +66,11 @@ def test_the_recurrent_unit_is_torchs():
     assert heads(made, carry)[0].shape == (4, 6)  # type: ignore[arg-type]
 
 
-def test_the_surrogate_does_not_move_without_advantage_and_raises_what_was_good():
+def test_the_surrogate_raises_what_was_good():
     training = initial(SMALL.game, SMALL.ippo, 0)
     rng = np.random.default_rng(2)
-    seen = jnp.asarray(rng.integers(0, 2, (5, 6, *SMALL.game.shape)), jnp.uint8)
-    action = jnp.asarray(rng.integers(0, 6, (5, 6)))
+    seen = jnp.asarray(rng.integers(0, 2, (3, 6, *SMALL.game.shape)), jnp.uint8)
+    action = jnp.asarray(rng.integers(0, 6, (3, 6)))
     plain = replace(SMALL.ippo, entropy=0.0, value=0.0)
 
     def probability(parameters):
@@ -81,19 +81,12 @@ def test_the_surrogate_does_not_move_without_advantage_and_raises_what_was_good(
         return jnp.take_along_axis(jnp.stack(logs), action[..., None], -1)[..., 0]
 
     before = probability(training.parameters)
-    good = jnp.zeros((5, 6)).at[2, 3].set(1.0)
+    good = jnp.zeros((3, 6)).at[2, 3].set(1.0)
     batch = Sequences(seen, action, before, good, good)
     gradient = jax.grad(loss)(training.parameters, batch, plain)
     moved = jax.tree.map(lambda p, g: p - 0.01 * g, training.parameters, gradient)
     after = probability(moved)
     assert after[2, 3] > before[2, 3]
-    # Probabilities beyond the clip have no gradient left.
-    clipped = Sequences(seen, action, before - 1.0, jnp.abs(good) + 1.0, good)
-    spread = jax.grad(loss)(
-        training.parameters, clipped._replace(advantage=jnp.linspace(1, 2, 30).reshape(5, 6)), plain
-    )
-    sizes = [float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(spread)]
-    assert max(sizes) > 0.0  # advantages are centred: those below the mean still move
 
 
 def test_aids_fade():
@@ -132,12 +125,14 @@ def test_a_stopped_training_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pyt
         train_partners(SMALL, tmp_path / "stopped", lambda *_: None)
 
 
+@pytest.mark.slow
 def test_crossplay_is_of_every_pair(tmp_path: Path):
     roster = train_partners(replace(SMALL, iterations=1, checkpoints=(1.0,)), tmp_path, lambda *_: None)
-    matrix = crossplay(SMALL.game, roster[:2], roster, seat=1, episodes=3)
-    assert matrix.shape == (2, len(roster))
-    often = [p.name for p in roster].index("signals-once")
-    assert matrix[:, often] == pytest.approx(-5.0, abs=10.0)
+    signaller = next(p for p in roster if p.name == "signals-once")
+    matrix = crossplay(SMALL.game, roster[:2], [roster[0], signaller], seat=1, episodes=3)
+    assert matrix.shape == (2, 2)
+    # The signaller pays once; what the ego could press lies out of its reach, and ten steps are too few for a dish.
+    assert matrix[:, 1].tolist() == [-5.0, -5.0]
 
 
 @pytest.mark.parametrize(
