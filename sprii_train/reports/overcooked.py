@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from sprii_train.analysis.statistics import over_sources
 from sprii_train.experiments.overcooked import PARTNER_RECIPES, PartnerPreset
@@ -147,6 +148,7 @@ def curves(arms: Mapping[str, Sequence[Row]]) -> Figure:
         mean = np.mean([row["curve"] for row in own], axis=0)
         axis.plot(range(1, len(mean) + 1), mean, "o-", color=COLOURS[name], markersize=3, label=own[0]["label"])
     axis.axvspan(0.5, 5.5, color="black", alpha=0.05, linewidth=0)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("episode with the partner (the shaded ones are not in the return)")
     axis.set_ylabel("return of 100 steps")
     axis.grid(alpha=0.3)
