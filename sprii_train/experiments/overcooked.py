@@ -12,7 +12,7 @@ import torch
 from sprii_envs.overcooked.bank import HistoryBank, HistoryProtocol, build_histories
 from sprii_envs.overcooked.partners.roster import Roster, load_roster, shipped
 from sprii_envs.relations import Derangement, Kernel, Uniform
-from sprii_train.checkpoints import load, save
+from sprii_train.checkpoints import save
 from sprii_train.experiments.grid import Cell, Report
 from sprii_train.fit import TrainConfig, fit, training_seconds, what_matters
 from sprii_train.learners.ad import AD, ADConfig
@@ -210,11 +210,3 @@ def cells(
         for seed in preset.seeds
         for name in recipes
     ]  # fmt: skip
-
-
-def loaded(path: Path) -> AD:
-    """A trained action learner; ValueError for another kind."""
-    learner = load(path)
-    if not isinstance(learner, AD):
-        raise ValueError(f"{path} holds a {type(learner).__name__}; legal: AD")
-    return learner
