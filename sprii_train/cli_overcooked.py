@@ -61,7 +61,7 @@ class MeasurePartners:
     """A folder that `train` wrote; by default the shipped partners."""
     episodes: int = 200
     """Of each pair."""
-    seat: Literal[0, 1] = 1
+    seat: Literal[0, 1] = 0
     """Of the egos, the matrix's rows."""
     out: Path = Path("runs/overcooked-crossplay")
     """Folder of the figure and the numbers."""
@@ -172,9 +172,9 @@ class WatchPartners:
     """One episode of two partners as a GIF."""
 
     ego: str
-    """Name of the partner in seat 1."""
+    """Name of the partner in seat 0, before the button in the default layout."""
     partner: str
-    """Name of the partner in seat 0."""
+    """Name of the partner in seat 1, which cooks there."""
     folder: Path | None = None
     """A folder that `partners train` wrote; by default the shipped partners."""
     seed: int = 0

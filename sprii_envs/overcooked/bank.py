@@ -14,20 +14,19 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs.banks.storage import BankError, read_json, write_json
-from sprii_envs.overcooked.collect import Histories, collect
+from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import Game
-from sprii_envs.overcooked.partners.partner import NEURAL, Partner
 from sprii_envs.overcooked.partners.roster import Roster
 from sprii_envs.relations import EpisodeTable
 
-FORMAT, SCHEMA = "sprii-histories", 1
+FORMAT, SCHEMA = "sprii-histories", 2
 COLUMNS = ("observations", "actions", "partner_actions", "rewards")
 
 
@@ -35,30 +34,67 @@ COLUMNS = ("observations", "actions", "partner_actions", "rewards")
 class HistoryProtocol:
     """What a bank holds.
 
-    A history is `episodes` episodes of one partner with an ego that improves: the early checkpoint of one training
-    source plays the first third, its last one the rest. Sources of egos are those of familiar partners.
+    A history is `episodes` episodes with one partner of an ego that learns meanwhile: of a run of `iterations` episodes
+    in each of several kitchens, every so many are kept, those of a kitchen in one history. Training and validation
+    histories are of different runs, so that nothing can tell partners apart by what one ego got used to.
 
     Attributes:
         seat: of the ego.
-        histories: of each familiar partner, for training.
-        validation: further ones of each familiar partner, and those of each held-out one.
+        runs, validation: of each familiar partner, for training and for validation; `validation` of each held-out one.
+        histories: kept of a run.
+        kitchens, iterations: of a run.
         seed: of everything drawn.
     """
 
     game: Game = field(default_factory=Game)
-    seat: int = 1
-    histories: int = 16
-    validation: int = 8
+    seat: int = 0
+    runs: int = 2
+    validation: int = 1
+    histories: int = 8
     episodes: int = 15
+    kitchens: int = 16
+    iterations: int = 100
     seed: int = 0
 
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
-        for name, least in (("histories", 2), ("validation", 2), ("episodes", 5), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; legal: an integer >= {least}")
+        least = {"runs": 1, "validation": 1, "histories": 2, "episodes": 5, "seed": 0}
+        least |= {"kitchens": self.histories, "iterations": self.episodes}
+        for name, lowest in least.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+                raise ValueError(f"{name} is {value!r}; legal: an integer >= {lowest}")
         if self.seat not in (0, 1):
             raise ValueError(f"seat is {self.seat}; legal: 0 or 1")
+
+    def kept(self) -> list[int]:
+        """The iterations whose episodes a history holds, from the first to the last."""
+        return np.linspace(0, self.iterations - 1, self.episodes).round().astype(int).tolist()
+
+
+class Run(NamedTuple):
+    """The histories of one learning run.
+
+    Attributes:
+        partner: id.
+        split: `train`, `validation` or `held_out`.
+        number: tells runs apart, and seeds them.
+    """
+
+    partner: int
+    split: str
+    number: int
+
+
+def planned(protocol: HistoryProtocol, partners: Roster) -> list[Run]:
+    """The runs of a bank, in the order of its rows."""
+    found: list[Run] = []
+    for i, partner in enumerate(partners):
+        splits = ["held_out"] * protocol.validation
+        if not partner.held_out:
+            splits = ["train"] * protocol.runs + ["validation"] * protocol.validation
+        found += [Run(i, split, len(found) + n) for n, split in enumerate(splits)]
+    return found
 
 
 class HistoryBank:
@@ -68,7 +104,7 @@ class HistoryBank:
         protocol: as told at building.
         partners: names in the order of ids, with their files' identity.
         table: one row a history; columns episode, system (the partner's id), rollout (its place among the partner's),
-            length (observations), split (`train`, `validation`, `held_out`), partner (name) and ego (its source).
+            length (observations), split (`train`, `validation`, `held_out`), partner (name) and run (of the ego).
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -100,54 +136,38 @@ class HistoryBank:
         return self.table.select(name)
 
 
-def build_histories(
-    protocol: HistoryProtocol,
-    partners: Roster,
-    folder: Path | str,
-    *,
-    progress: Callable[[int, int], None] | None = None,
-) -> HistoryBank:
-    """Play and write a bank, whole or not at all; a bank of the same protocol and partners is opened as it is.
+def open_histories(folder: Path | str, protocol: HistoryProtocol, partners: Roster, made: str) -> HistoryBank | None:
+    """The bank in a folder, or None where there is none.
 
     Raises:
-        ValueError: for a roster without two checkpoints of a familiar source, of which egos are made.
-        BankError: if the folder holds another bank.
+        BankError: if it is of another protocol, of other partners, or made otherwise.
     """
-    folder, told = Path(folder), _identity(protocol, partners)
-    if (folder / "bank.json").exists():
-        if read_json(folder / "bank.json").get("identity") != told:
-            raise BankError(f"{folder} holds a bank of another protocol or of other partners; legal: another folder")
-        return HistoryBank(folder)
-    egos = _egos(partners)
-    plan = [
-        (i, source, split, count)
-        for i, partner in enumerate(partners)
-        for split, whole in (("train", 0 if partner.held_out else protocol.histories),
-                             ("held_out" if partner.held_out else "validation", protocol.validation))
-        for source, count in zip(egos, _shares(whole, len(egos)), strict=True)
-        if count
-    ]  # fmt: skip
-    parts: list[Histories] = []
-    for n, (i, source, _, count) in enumerate(plan):
-        early, late = egos[source]
-        first = protocol.episodes // 3
-        schedule = [early] * first + [late] * (protocol.episodes - first)
-        seed = int(np.random.SeedSequence([protocol.seed, n]).generate_state(1)[0])
-        parts.append(
-            collect(protocol.game, protocol.seat, schedule, partners[i], histories=count, episodes=protocol.episodes,
-                    seed=seed)
-        )  # fmt: skip
-        if progress is not None:
-            progress(n + 1, len(plan))
-    _write(folder, protocol, partners, plan, parts, told)
+    if not (Path(folder) / "bank.json").exists():
+        return None
+    if read_json(Path(folder) / "bank.json").get("identity") != identity(protocol, partners, made):
+        raise BankError(f"{folder} holds a bank of another protocol or of other partners; legal: another folder")
     return HistoryBank(folder)
 
 
-def _write(
-    folder: Path, protocol: HistoryProtocol, partners: Roster, plan: list[Any], parts: list[Histories], told: str
-) -> None:
-    columns = [np.repeat([row[k] for row in plan], [row[3] for row in plan]) for k in range(3)]
-    system, source, split = columns
+def write_histories(
+    folder: Path | str,
+    protocol: HistoryProtocol,
+    partners: Roster,
+    made: str,
+    read: Callable[[Run], Histories],
+) -> HistoryBank:
+    """Write a bank, whole or not at all.
+
+    Args:
+        made: what else the histories depend on, the ego's learning say.
+        read: gives a run's histories, (protocol.histories, episodes, …), one run after another.
+
+    Raises:
+        ValueError: for a run of another shape.
+    """
+    folder, plan = Path(folder), planned(protocol, partners)
+    each = (protocol.histories, protocol.episodes, protocol.game.max_steps)
+    system, split, number = (np.repeat([run[k] for run in plan], protocol.histories) for k in range(3))
     rollout = np.zeros(len(system), np.int64)
     for i in range(len(partners)):
         rollout[system == i] = np.arange((system == i).sum())
@@ -159,14 +179,27 @@ def _write(
             "length": np.full(len(system), protocol.episodes * protocol.game.max_steps),
             "split": split,
             "partner": np.array(partners.names)[system],
-            "ego": source,
+            "run": number,
         }
     )
     temporary = folder.with_name(f".{folder.name}-{uuid4().hex[:8]}")
     temporary.mkdir(parents=True)
     try:
-        for name in COLUMNS:
-            np.save(temporary / f"{name}.npy", np.concatenate([getattr(part, name) for part in parts]))
+        arrays: dict[str, Any] = {}
+        for place, run in enumerate(plan):
+            found = read(run)
+            for name in COLUMNS:
+                part = getattr(found, name)
+                if part.shape[:3] != each:
+                    raise ValueError(f"{name} of run {run.number} has shape {part.shape}, expected {each} and more")
+                if place == 0:
+                    whole = (len(plan) * each[0], *part.shape[1:])
+                    arrays[name] = np.lib.format.open_memmap(
+                        temporary / f"{name}.npy", mode="w+", dtype=part.dtype, shape=whole
+                    )
+                arrays[name][place * each[0] : (place + 1) * each[0]] = part
+        for array in arrays.values():
+            array.flush()
         table.save(temporary / "histories.npz")
         files = {path.name: {"bytes": path.stat().st_size, "sha256": _digest(path)} for path in temporary.iterdir()}
         described = {
@@ -174,7 +207,7 @@ def _write(
             "schema": SCHEMA,
             "protocol": asdict(protocol),
             "partners": partners.names,
-            "identity": told,
+            "identity": identity(protocol, partners, made),
             "files": files,
             "fingerprint": hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest(),
         }
@@ -182,28 +215,14 @@ def _write(
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+    return HistoryBank(folder)
 
 
-def _egos(partners: Roster) -> dict[int, tuple[Partner, Partner]]:
-    """The first and the last checkpoint of every familiar source."""
-    found: dict[int, list[Partner]] = {}
+def identity(protocol: HistoryProtocol, partners: Roster, made: str) -> str:
+    """A hash of all that the bytes of a bank depend on."""
+    told = hashlib.sha256(json.dumps([asdict(protocol), made], sort_keys=True).encode())
     for partner in partners:
-        if partner.family == NEURAL and not partner.held_out:
-            found.setdefault(partner.source, []).append(partner)
-    ordered = {source: sorted(own, key=lambda p: p.checkpoint) for source, own in sorted(found.items())}
-    if not ordered or any(len(own) < 2 for own in ordered.values()):
-        raise ValueError("egos are made of two checkpoints of each familiar source; legal: a roster that has them")
-    return {source: (own[0], own[-1]) for source, own in ordered.items()}
-
-
-def _shares(whole: int, parts: int) -> list[int]:
-    return [whole // parts + (i < whole % parts) for i in range(parts)]
-
-
-def _identity(protocol: HistoryProtocol, partners: Roster) -> str:
-    told = hashlib.sha256(json.dumps(asdict(protocol), sort_keys=True).encode())
-    for partner in partners:
-        told.update(repr((partner.name, partner.kind, partner.held_out)).encode())
+        told.update(repr((partner.name, partner.family, sorted(partner.options.items()), partner.held_out)).encode())
         for name in sorted(partner.parameters):
             told.update(np.ascontiguousarray(partner.parameters[name]).tobytes())
     return told.hexdigest()

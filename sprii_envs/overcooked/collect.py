@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.overcooked.game import ACTIONS, Game, reset, step
+from sprii_envs.overcooked.game import ACTIONS, Game, observe, reset, step
 from sprii_envs.overcooked.partners.partner import Partner, actor
 
 
@@ -50,7 +50,7 @@ def collect(
 
     Args:
         seat: of the ego, 0 or 1; the partner takes the other.
-        ego: who plays it, or one policy for each episode, all of one kind and size.
+        ego: who plays it, or one policy for each episode, all of one family and size.
         histories, episodes: N and E.
         seed: of starts, recipes and actions.
         observations: whether to keep them.
@@ -64,15 +64,15 @@ def collect(
     egos = [ego] * episodes if isinstance(ego, Partner) else list(ego)
     if len(egos) != episodes:
         raise ValueError(f"{len(egos)} egos for {episodes} episodes; legal: one, or one for each episode")
-    kinds = {each.kind for each in egos}
-    if len(kinds) > 1:
-        raise ValueError(f"egos are of {len(kinds)} kinds; legal: one kind in a call")
+    families = {each.family for each in egos}
+    if len(families) > 1:
+        raise ValueError(f"egos are of {len(families)} families; legal: one in a call")
     for each in (*egos, partner):
         each.fits(game)
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(dict(each.parameters) for each in egos))
-    play = _program(game, seat, egos[0].kind, partner.kind, int(histories), episodes, bool(observations))
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(each.reads for each in egos))
+    play = _program(game, seat, egos[0].family, partner.family, int(histories), episodes, bool(observations))
     carries = (egos[0].initial(), partner.initial())
-    found = jax.device_get(play(stacked, dict(partner.parameters), carries, jax.random.PRNGKey(seed)))
+    found = jax.device_get(play(stacked, partner.reads, carries, jax.random.PRNGKey(seed)))
     # Scans put episode and time in front of the histories.
     seen, *rest = (None if part is None else np.moveaxis(part, 2, 0) for part in found)
     return Histories(seen, *rest)  # type: ignore[arg-type]
@@ -95,18 +95,20 @@ def _program(game: Game, seat: int, ego: Any, partner: Any, histories: int, epis
         def episode(_, now):
             own, key = now
             start, run = jax.random.split(key)
-            seen, state = jax.vmap(functools.partial(reset, game))(keys(start))
+            _, state = jax.vmap(functools.partial(reset, game))(keys(start))
 
             def move(now, at):
                 time, key = at
-                seen, state, (mine, theirs) = now
+                state, (mine, theirs) = now
+                # Not carried from the step before, so that what nobody reads is not computed.
+                seen = jax.vmap(functools.partial(observe, game))(state)
                 one, two, three = jax.random.split(key, 3)
                 action, mine = many(act)(own, mine, state, seen[:, seat], time, keys(one))
                 reply, theirs = many(answer)(parameters, theirs, state, seen[:, 1 - seat], time, keys(two))
                 pair = jnp.stack([action, reply] if seat == 0 else [reply, action], axis=1)
-                after, state, reward, _ = jax.vmap(functools.partial(step, game))(keys(three), state, pair)
+                _, state, reward, _ = jax.vmap(functools.partial(step, game))(keys(three), state, pair)
                 kept = seen[:, seat] if observations else None
-                return (after, state, (mine, theirs)), (
+                return (state, (mine, theirs)), (
                     kept,
                     action.astype(jnp.uint8),
                     reply.astype(jnp.uint8),
@@ -114,7 +116,7 @@ def _program(game: Game, seat: int, ego: Any, partner: Any, histories: int, epis
                 )
 
             times = jnp.arange(game.max_steps)
-            _, found = jax.lax.scan(move, (seen, state, first), (times, jax.random.split(run, game.max_steps)))
+            _, found = jax.lax.scan(move, (state, first), (times, jax.random.split(run, game.max_steps)))
             return None, found
 
         return jax.lax.scan(episode, None, (egos, jax.random.split(key, episodes)))[1]

@@ -53,7 +53,7 @@ class OvercookedEnv(gym.Env[NDArray[np.uint8], np.int64]):
         layout: str = "grounded_coord_simple",
         max_steps: int = 100,
         view: int | None = 2,
-        ego: str = "agent_1",
+        ego: str = "agent_0",
         partner: str | int | None = None,
         partners: Iterable[Partner] | None = None,
         group: str = "all",
@@ -119,8 +119,8 @@ class OvercookedEnv(gym.Env[NDArray[np.uint8], np.int64]):
             raise ValueError(f"action {action!r} is illegal; legal: 0 to {len(ACTIONS) - 1}: {', '.join(ACTIONS)}")
         if self._time >= self.game.max_steps:
             raise ResetNeeded(f"the episode ended after {self.game.max_steps} steps: call reset()")
-        turn = _turn(self.game, self.seat, self.partner.kind)
-        now, told = turn(self.partner.parameters, self._now, np.int32(action), np.int32(self._time))
+        turn = _turn(self.game, self.seat, self.partner.family)
+        now, told = turn(self.partner.reads, self._now, np.int32(action), np.int32(self._time))
         self._now, self._time = now, self._time + 1
         observation, reward, partner_action, shaped = jax.device_get(told)
         info = self._who() | {"partner_action": int(partner_action), "shaped_reward": shaped}
@@ -143,10 +143,10 @@ class OvercookedEnv(gym.Env[NDArray[np.uint8], np.int64]):
 
 
 @functools.cache
-def _turn(game: Game, seat: int, kind: Any) -> Any:
-    """The jitted step of a seat with partners of one kind."""
+def _turn(game: Game, seat: int, family: str) -> Any:
+    """The jitted step of a seat with partners of one family."""
     other = 1 - seat
-    act = actor(game, other, kind)
+    act = actor(game, other, family)
 
     @jax.jit
     def turn(parameters, now, action, time):

@@ -85,5 +85,10 @@ def step(game: Game, key: jax.Array, state: State, actions: jax.Array) -> tuple[
     return _stack(seen), state, rewards[AGENTS[0]].astype(jnp.float32), shaped
 
 
+def observe(game: Game, state: State) -> Seats:
+    """What both seats see in a state, (2, H, W, C) uint8: the observations that `reset` and `step` return with it."""
+    return _stack(engine(game).get_obs(state))
+
+
 def _stack(seen: Any) -> jax.Array:
     return jnp.stack([seen[agent] for agent in AGENTS]).astype(jnp.uint8)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from sprii_envs.overcooked.bank import HistoryBank, HistoryProtocol, build_histories
+from sprii_envs.overcooked.bank import HistoryBank, HistoryProtocol
 from sprii_envs.overcooked.partners.roster import Roster, load_roster, shipped
 from sprii_envs.relations import Derangement, Kernel, Uniform
 from sprii_train.checkpoints import save
 from sprii_train.experiments.grid import Cell, Report
 from sprii_train.fit import TrainConfig, fit, training_seconds, what_matters
 from sprii_train.learners.ad import AD, ADConfig
+from sprii_train.overcooked.learning import build_histories
 from sprii_train.overcooked.measures import distance_ratio, probe, slots, swapped
 from sprii_train.overcooked.play import play
 from sprii_train.overcooked.windows import PairedPlay
@@ -74,7 +75,7 @@ PRESETS = {
     "smoke": PartnerPreset(
         TrainConfig(steps=2, pairs=2, warmup=1, log_every=1),
         ADConfig(width=16, layers=1, heads=2),
-        HistoryProtocol(histories=2, validation=2, episodes=5),
+        HistoryProtocol(runs=1, histories=2, episodes=5, kitchens=4, iterations=5),
         episodes=6,
         repeats=1,
         seeds=(4200,),
@@ -102,7 +103,7 @@ PRESETS = {
     "paper": PartnerPreset(
         TrainConfig(steps=20_000, pairs=512, weight_decay=0.01),
         ADConfig(width=256, layers=4),
-        HistoryProtocol(histories=128, episodes=146),
+        HistoryProtocol(runs=8, validation=2, histories=16, episodes=146, iterations=146),
         episodes=20,
         repeats=1,
         seeds=(4200, 4201, 4202),

@@ -1,13 +1,13 @@
 """AD, the action learner of Overcooked: a causal Transformer over a partner's episodes (`app:overcooked-profile`).
 
-A token is one step: the previous action, the previous reward and the observation. Two support episodes are encoded by
-the shared backbone, each on its own, and pooled by attention into a slot of 32 numbers, the persistent context; the
-query is three further episodes, of which the ego's actions are predicted. Written from the paper's description;
-Algorithm Distillation is of Laskin et al. 2023.
+A token is one step: the previous action, the previous reward and the observation. The shared backbone reads each
+support episode on its own; its last token gives a slot of 32 numbers, and attention pools the slots into the persistent
+context. The query is three further episodes: an MLP fuses its causal representation with the context and predicts the
+ego's actions. Written from the paper's description; Algorithm Distillation is of Laskin et al. 2023.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -81,11 +81,11 @@ class AD(nn.Module):
         self.action = nn.Embedding(config.actions + 1, width)  # the last one: no action yet
         self.token = nn.Linear(2 * width + 1, width)
         self.position = nn.Embedding(QUERY * config.steps, width)
-        self.fuse = nn.Linear(config.slot, width)
         self.blocks = nn.ModuleList(CausalBlock(width, config.heads, config.dropout) for _ in range(config.layers))
         self.norm = nn.LayerNorm(width)
-        self.pool = nn.Linear(width, 1)
         self.slot = nn.Linear(width, config.slot)
+        self.pool = nn.Linear(config.slot, 1)
+        self.fuse = nn.Linear(width + config.slot, width)
         self.head = nn.Linear(width, config.actions)
 
     # The five operations
@@ -98,21 +98,20 @@ class AD(nn.Module):
         return Batch(history=support, current=query, u=None, y=query.actions.flatten(1).long())
 
     def encode_history(self, history: Play) -> Tensor:
-        """Support episodes (B, E, T, …) → slots (B, slot)."""
+        """Support episodes (B, E, T, …) → the pooled slot (B, slot)."""
         batch, episodes = history.actions.shape[:2]
         tokens = self.tokens(Play(*(field.flatten(0, 1)[:, None] for field in history)))
-        found = self.backbone(tokens).view(batch, episodes * tokens.shape[1], -1)
-        weights = self.pool(found).softmax(dim=1)
-        return self.slot((weights * found).sum(1))
+        slots = self.slot(self.backbone(tokens, at="last")[:, 0]).view(batch, episodes, -1)
+        return (self.pool(slots).softmax(dim=1) * slots).sum(1)
 
     def encode_current(self, current: Play) -> Tensor:
-        """Query episodes (B, E, T, …) → their tokens (B, E·T·width), one after another."""
-        return self.tokens(current).flatten(1)
+        """Query episodes (B, E, T, …) → their causal representation (B, E·T·width), one step after another."""
+        return self.backbone(self.tokens(current)).flatten(1)
 
     def predict(self, z_s: Tensor, z_p: Tensor, u: None) -> Tensor:
-        """Tokens and slots → logits (B, E·T, actions)."""
-        tokens = z_s.view(len(z_s), -1, self.config.width)
-        return self.head(self.backbone(tokens + self.fuse(z_p)[:, None]))
+        """Representation and slots → logits (B, E·T, actions)."""
+        found = z_s.view(len(z_s), -1, self.config.width)
+        return self.logits(found, z_p[:, None].expand(-1, found.shape[1], -1))
 
     def task_loss(self, prediction: Tensor, y: Tensor) -> Tensor:
         """Mean cross-entropy of the ego's actions, (B,)."""
@@ -148,11 +147,15 @@ class AD(nn.Module):
         # `tokens` counts positions from its own beginning.
         return made + self.position.weight[position] - self.position.weight[part.actions.shape[2] - 1]
 
-    def backbone(self, tokens: Tensor) -> Tensor:
-        """Causal, (B, T, width) → (B, T, width)."""
-        for block in self.blocks:
-            tokens = block(tokens)
+    def backbone(self, tokens: Tensor, at: Literal["last"] | None = None) -> Tensor:
+        """Causal, (B, T, width) → (B, T, width), or (B, 1, width) of the last token."""
+        for i, block in enumerate(self.blocks):
+            tokens = block(tokens, at if i == len(self.blocks) - 1 else None)
         return self.norm(tokens)
+
+    def logits(self, found: Tensor, slot: Tensor) -> Tensor:
+        """Representation (…, width) fused with slots (…, slot) → (…, actions)."""
+        return self.head(F.gelu(self.fuse(torch.cat([found, slot], dim=-1))))
 
     def act(self, tokens: Tensor, slot: Tensor, past: list[Past] | None) -> tuple[Tensor, list[Past]]:
         """Logits (B, actions) after further tokens (B, t, width) of a query, and what the next ones attend to.
@@ -161,9 +164,9 @@ class AD(nn.Module):
             slot: (B, slot).
             past: of the query's tokens before these; None at its beginning.
         """
-        x, kept = tokens + self.fuse(slot)[:, None], []
+        x, kept = tokens, []
         for i, block in enumerate(self.blocks):
             assert isinstance(block, CausalBlock)
             x, own = block.extend(x, None if past is None else past[i])
             kept.append(own)
-        return self.head(self.norm(x[:, -1])), kept
+        return self.logits(self.norm(x[:, -1]), slot), kept

@@ -141,6 +141,12 @@ def iterate(game: Game, config: IPPO, training: Training, shaping: jax.Array) ->
     """Play, then learn: the next training and the mean return of the sampled policy, shaped rewards apart."""
     key, played, shuffled = jax.random.split(training.key, 3)
     batch, returned = play(game, config, training.parameters, shaping, played)
+    parameters, moments = improve(config, training, batch, shuffled)
+    return Training(parameters, moments, key), returned
+
+
+def improve(config: IPPO, training: Training, batch: Sequences, key: jax.Array) -> tuple[Parameters, optax.OptState]:
+    """Epochs of clipped updates on whole sequences: parameters and the optimiser's state after them."""
     rule = optimiser(config)
 
     def update(now, rows):
@@ -150,11 +156,10 @@ def iterate(game: Game, config: IPPO, training: Training, shaping: jax.Array) ->
         change, moments = rule.update(gradient, moments)
         return (optax.apply_updates(parameters, change), moments), None
 
-    count = 2 * config.kitchens
-    orders = jax.vmap(lambda k: jax.random.permutation(k, count))(jax.random.split(shuffled, config.epochs))
+    count = batch.action.shape[1]
+    orders = jax.vmap(lambda k: jax.random.permutation(k, count))(jax.random.split(key, config.epochs))
     rows = orders.reshape(config.epochs * config.minibatches, -1)
-    (parameters, moments), _ = jax.lax.scan(update, (training.parameters, training.optimiser), rows)
-    return Training(parameters, moments, key), returned  # type: ignore[arg-type]
+    return jax.lax.scan(update, (training.parameters, training.optimiser), rows)[0]  # type: ignore[return-value]
 
 
 def shaping_at(iteration: int, iterations: int, config: IPPO) -> float:

@@ -42,7 +42,7 @@ def play(
     groups: dict[Any, list[int]] = {}
     for i, partner in enumerate(partners):
         partner.fits(game)
-        groups.setdefault(partner.kind, []).append(i)
+        groups.setdefault(partner.family, []).append(i)
     kitchens = [
         _Kitchens(game, seat, [partners[i] for i in own for _ in range(repeats)], seed + 1_000_003 * n)
         for n, own in enumerate(groups.values())
@@ -104,13 +104,13 @@ def _episode(
 
 
 class _Kitchens:
-    """The state of kitchens whose partners are of one kind, a row each."""
+    """The state of kitchens whose partners are of one family, a row each."""
 
     def __init__(self, game: Game, seat: int, partners: Sequence[Partner], seed: int) -> None:
         self.rows = len(partners)
         self._game, self._seat, self._key = game, seat, jax.random.PRNGKey(seed)
-        self._turn = _turn(game, seat, partners[0].kind)
-        self._weights = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(dict(p.parameters) for p in partners))
+        self._turn = _turn(game, seat, partners[0].family)
+        self._weights = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(p.reads for p in partners))
         self._first = jnp.stack([jnp.asarray(p.initial()) for p in partners])
         self._now: Any = None
 
@@ -135,8 +135,8 @@ def _begin(game: Game) -> Any:
 
 
 @functools.cache
-def _turn(game: Game, seat: int, kind: Any) -> Any:
-    answer = jax.vmap(actor(game, 1 - seat, kind), in_axes=(0, 0, 0, 0, None, 0))
+def _turn(game: Game, seat: int, family: str) -> Any:
+    answer = jax.vmap(actor(game, 1 - seat, family), in_axes=(0, 0, 0, 0, None, 0))
 
     @jax.jit
     def turn(weights, now, actions, key):

@@ -13,10 +13,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from sprii_envs.overcooked.collect import collect
-from sprii_envs.overcooked.game import Game
+from sprii_envs.overcooked.game import Game, engine
 from sprii_envs.overcooked.partners.partner import NEURAL, Partner
 from sprii_envs.overcooked.partners.roster import ANYWHERE, FORMAT, MANIFEST, row
-from sprii_envs.overcooked.partners.scripted import BUTTON, towards
+from sprii_envs.overcooked.partners.scripted import BUTTON, POT, towards
 from sprii_train.checkpoints import CheckpointError, read_json, write_json, write_whole
 from sprii_train.overcooked.ippo import IPPO, Training, initial, iterate, shaping_at
 
@@ -96,16 +96,18 @@ def self_play(game: Game, partner: Partner, *, episodes: int, seed: int = 1) -> 
 
 
 def scripted_partners(game: Game) -> list[Partner]:
-    """The families that a kitchen allows: those of any, and signallers where there is a recipe button."""
-    if towards(game, BUTTON) is None:
+    """The families that a kitchen allows: those of any, cooks where there are one pot, recipes, and a button."""
+    layout = engine(game).layout
+    recipes = layout.possible_recipes or []
+    if towards(game, BUTTON) is None or (layout.static_objects == POT).sum() != 1 or len(recipes) < 2:
         return list(ANYWHERE)
     return [
         *ANYWHERE,
-        Partner("signals-once", "signaller"),
-        Partner("signals-often", "signaller", {"every": 15}),
-        Partner("signals-first-recipe", "signaller", {"recipes": (0,)}),
-        Partner("signals-second-recipe", "signaller", {"recipes": (1,)}),
-        Partner("signals-late", "signaller", {"waits": 30}),
+        Partner("cooks-first", "cook", {"untold": 0, "heeds": False}),
+        Partner("cooks-second", "cook", {"untold": 1, "heeds": False}),
+        Partner("listens", "cook", {"untold": 0}),
+        Partner("waits", "cook"),
+        Partner("waits-each-dish", "cook", {"forgets": True}),
     ]
 
 

@@ -15,7 +15,7 @@ from sprii_train.checkpoints import write_whole
 
 
 def episode_gif(
-    ego: Partner, partner: Partner, out: Path, *, seed: int = 0, seat: int = 1, game: Game | None = None
+    ego: Partner, partner: Partner, out: Path, *, seed: int = 0, seat: int = 0, game: Game | None = None
 ) -> float:
     """Write a GIF of one episode, five steps a second, and return what the team earned.
 
@@ -25,7 +25,7 @@ def episode_gif(
     """
     game = game or Game()
     seats = [ego, partner] if seat == 0 else [partner, ego]
-    acts = [actor(game, i, each.kind) for i, each in enumerate(seats)]
+    acts = [actor(game, i, each.family) for i, each in enumerate(seats)]
     for each in seats:
         each.fits(game)
 
@@ -42,7 +42,7 @@ def episode_gif(
 
     start, *keys = jax.random.split(jax.random.PRNGKey(seed), game.max_steps + 1)
     seen, state = jax.jit(functools.partial(reset, game))(start)
-    weights, carries = [dict(each.parameters) for each in seats], [each.initial() for each in seats]
+    weights, carries = [each.reads for each in seats], [each.initial() for each in seats]
     frames, total = [Image.fromarray(picture(game, state))], 0.0
     for t, key in enumerate(keys):
         carries, state, seen, reward = turn(weights, carries, state, seen, jnp.int32(t), key)

@@ -1,6 +1,7 @@
 """A partner: what it is, its weights, and the pure function that plays it."""
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from sprii_envs.overcooked.game import AGENTS, Game
 from sprii_envs.overcooked.partners.network import features, heads, recur
-from sprii_envs.overcooked.partners.scripted import FAMILIES
+from sprii_envs.overcooked.partners.scripted import FAMILIES, REFUSALS
 from sprii_envs.properties import unknown_name
 
 Act = Callable[[Any, Any, Any, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
@@ -45,14 +46,23 @@ class Partner:
     held_out: bool = False
 
     def __post_init__(self) -> None:
-        """ValueError for an unknown family."""
+        """ValueError for an unknown family, or an option that it has not."""
         if self.family not in LEGAL:
             raise unknown_name("family of partners", self.family, LEGAL)
+        known = {} if self.family == NEURAL else options_of(self.family)
+        for name in self.options:
+            if name not in known:
+                raise unknown_name(f"option of {self.family!r}", name, known)
 
-    @property
-    def kind(self) -> tuple[str, tuple[tuple[str, Any], ...]]:
-        """What `actor` compiles for: partners of one kind differ in their parameters alone."""
-        return self.family, tuple(sorted(self.options.items()))
+    @functools.cached_property
+    def reads(self) -> dict[str, Any]:
+        """What its function reads as `parameters`: weights, or options as numbers.
+
+        Partners of one family differ in these alone, so that a family is compiled once.
+        """
+        if self.family == NEURAL:
+            return dict(self.parameters)
+        return {name: _coded(value) for name, value in (options_of(self.family) | dict(self.options)).items()}
 
     def initial(self) -> Any:
         """The carry when an episode begins."""
@@ -61,7 +71,7 @@ class Partner:
         return jnp.int32(0)
 
     def fits(self, game: Game) -> None:
-        """ValueError unless its network reads the observations of this kitchen."""
+        """ValueError unless it can play in this kitchen: its network reads the observations, its script finds all."""
         if self.family == NEURAL:
             read, shown = self.parameters["embed.w"].shape[0], int(np.prod(game.shape))
             if read != shown:
@@ -69,12 +79,13 @@ class Partner:
                     f"partner {self.name!r} reads observations of {read} numbers, layout {game.layout!r} with view "
                     f"{game.view} shows {shown}; legal: partners trained there, or scripted ones"
                 )
+        elif self.family in REFUSALS:
+            REFUSALS[self.family](game, **(options_of(self.family) | dict(self.options)))
 
 
 @functools.cache
-def actor(game: Game, seat: int, kind: tuple[str, tuple[tuple[str, Any], ...]]) -> Act:
-    """The function that plays all partners of a kind in one seat; neural ones sample their policy."""
-    family, options = kind
+def actor(game: Game, seat: int, family: str) -> Act:
+    """The function that plays all partners of a family in one seat; neural ones sample their policy."""
     if family == NEURAL:
 
         def act(parameters, carry, state, observation, time, key):
@@ -82,8 +93,22 @@ def actor(game: Game, seat: int, kind: tuple[str, tuple[tuple[str, Any], ...]]) 
             return jax.random.categorical(key, heads(parameters, carry)[0]), carry
 
         return act
-    scripted = functools.partial(FAMILIES[family], game, seat, **dict(options))
-    return lambda parameters, carry, state, observation, time, key: scripted(carry, state, time, key)
+    scripted = functools.partial(FAMILIES[family], game, seat)
+    return lambda parameters, carry, state, observation, time, key: scripted(carry, state, time, key, **parameters)
+
+
+@functools.cache
+def options_of(family: str) -> dict[str, Any]:
+    """The options of a scripted family, with their defaults."""
+    told = inspect.signature(FAMILIES[family]).parameters.values()
+    return {each.name: each.default for each in told if each.kind is each.KEYWORD_ONLY}
+
+
+def _coded(value: Any) -> np.int32:
+    """None is −1, a choice of recipes the bits of their numbers."""
+    if value is None:
+        return np.int32(-1)
+    return np.int32(sum(1 << int(i) for i in value) if isinstance(value, tuple) else value)
 
 
 def seat_of(agent: str) -> int:

@@ -1,6 +1,7 @@
 """Banks of histories and rosters on disk: what is paired, what is refused, what damage is named."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,16 @@ pytest.importorskip("jaxmarl")
 from safetensors.numpy import save
 
 from sprii_envs.banks.storage import BankError
-from sprii_envs.overcooked.bank import COLUMNS, HistoryBank, HistoryProtocol, build_histories
+from sprii_envs.overcooked.bank import (
+    COLUMNS,
+    HistoryBank,
+    HistoryProtocol,
+    Run,
+    open_histories,
+    planned,
+    write_histories,
+)
+from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import ACTIONS, Game
 from sprii_envs.overcooked.partners.network import shapes
 from sprii_envs.overcooked.partners.partner import Partner
@@ -35,12 +45,19 @@ ROSTER = Roster(
         Partner("often", "signaller", {"every": 4}),
     ]
 )
-PROTOCOL = HistoryProtocol(game=GAME, histories=3, validation=3, episodes=5)
+PROTOCOL = HistoryProtocol(game=GAME, seat=1, runs=1, histories=3, episodes=5, kitchens=3, iterations=5)
+
+
+def played(run: Run) -> Histories:
+    rng = np.random.default_rng(run.number)
+    seen = rng.integers(0, 2, (3, 5, 12, *GAME.shape), dtype=np.uint8)
+    mine, theirs = rng.integers(0, 6, (2, 3, 5, 12), dtype=np.uint8)
+    return Histories(seen, mine, theirs, rng.choice([0.0, -5.0], (3, 5, 12)).astype(np.float32))
 
 
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory: pytest.TempPathFactory) -> HistoryBank:
-    return build_histories(PROTOCOL, ROSTER, tmp_path_factory.mktemp("histories") / "bank")
+    return write_histories(tmp_path_factory.mktemp("histories") / "bank", PROTOCOL, ROSTER, "here", played)
 
 
 def test_the_table_says_who_played(bank: HistoryBank):
@@ -53,8 +70,10 @@ def test_the_table_says_who_played(bank: HistoryBank):
         **{("b-0", s): n for s, n in (("train", 0), ("validation", 0), ("held_out", 3))},
     }
     assert bank.observations.shape == (21, 5, 12, *GAME.shape)
-    presses = (bank.partner_actions == ACTIONS.index("interact")).sum((1, 2))
-    assert (presses[table["partner"] == "often"] == 5 * 3).all()
+    for run in planned(PROTOCOL, ROSTER):
+        rows = table["episode"][table["run"] == run.number]
+        assert set(table["partner"][table["run"] == run.number]) == {ROSTER[run.partner].name}
+        np.testing.assert_array_equal(bank.actions[rows], played(run).actions)
 
 
 def test_related_histories_share_a_partner_and_random_ones_do_not(bank: HistoryBank):
@@ -66,14 +85,20 @@ def test_related_histories_share_a_partner_and_random_ones_do_not(bank: HistoryB
     assert (table["partner"][wrong.donor] != table["partner"][wrong.recipient]).all()
 
 
-def test_a_bank_is_built_once_and_alike(bank: HistoryBank, tmp_path: Path):
-    again = build_histories(PROTOCOL, ROSTER, tmp_path / "bank")
+def test_a_bank_is_opened_for_what_it_is(bank: HistoryBank, tmp_path: Path):
+    assert open_histories(tmp_path / "bank", PROTOCOL, ROSTER, "here") is None
+    again = write_histories(tmp_path / "bank", PROTOCOL, ROSTER, "here", played)
     assert again.fingerprint == bank.fingerprint
-    changed = (tmp_path / "bank" / "bank.json").stat().st_mtime_ns
-    assert build_histories(PROTOCOL, ROSTER, tmp_path / "bank").fingerprint == bank.fingerprint
-    assert (tmp_path / "bank" / "bank.json").stat().st_mtime_ns == changed
-    with pytest.raises(BankError, match="another protocol or of other partners"):
-        build_histories(HistoryProtocol(game=GAME, histories=2, validation=2, episodes=5), ROSTER, tmp_path / "bank")
+    found = open_histories(tmp_path / "bank", PROTOCOL, ROSTER, "here")
+    assert found is not None
+    assert found.protocol == PROTOCOL
+    for other in (
+        (replace(PROTOCOL, seed=1), ROSTER, "here"),
+        (PROTOCOL, Roster(ROSTER[:3]), "here"),
+        (PROTOCOL, ROSTER, "elsewhere"),
+    ):
+        with pytest.raises(BankError, match="another protocol or of other partners"):
+            open_histories(tmp_path / "bank", *other)
     path = tmp_path / "bank" / "rewards.npy"
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(BankError, match=r"rewards\.npy"):
@@ -82,10 +107,28 @@ def test_a_bank_is_built_once_and_alike(bank: HistoryBank, tmp_path: Path):
     assert {f"{name}.npy" for name in COLUMNS} < {p.name for p in (tmp_path / "bank").iterdir()}
 
 
-def test_egos_need_two_checkpoints(tmp_path: Path):
-    with pytest.raises(ValueError, match="two checkpoints of each familiar source"):
-        build_histories(PROTOCOL, Roster([neural("a", 0, 1)]), tmp_path / "bank")
-    assert not (tmp_path / "bank").exists()
+def test_a_run_of_another_shape_leaves_nothing(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"observations of run 0 has shape \(3, 4, 12"):
+        write_histories(
+            tmp_path / "bank", PROTOCOL, ROSTER, "here",
+            lambda run: Histories(*(part[:, :4] for part in vars(played(run)).values())),
+        )  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_kept_of_a_run():
+    assert PROTOCOL.kept() == [0, 1, 2, 3, 4]
+    kept = HistoryProtocol().kept()
+    assert (kept[0], kept[-1], len(set(kept))) == (0, 99, 15)
+    assert set(np.diff(kept)) == {7, 8}
+    splits = [run.split for run in planned(HistoryProtocol(), ROSTER)]
+    assert splits == ["train", "train", "validation"] * 2 + ["held_out"] + ["train", "train", "validation"]
+
+
+@pytest.mark.parametrize("changes", [{"seat": 2}, {"iterations": 4}, {"kitchens": 2}, {"runs": 0}, {"histories": True}])
+def test_illegal_protocols(changes: dict):
+    with pytest.raises(ValueError, match=f"{next(iter(changes))} is .*legal"):
+        replace(PROTOCOL, **changes)
 
 
 def written(folder: Path, partners: Roster) -> Path:
@@ -102,8 +145,8 @@ def test_rosters_come_back_as_they_were(tmp_path: Path):
     found = load_roster(written(tmp_path / "r", ROSTER))
     assert found.names == ROSTER.names
     for ours, theirs in zip(found, ROSTER, strict=True):
-        assert (ours.kind, ours.source, ours.checkpoint, ours.held_out) == (
-            theirs.kind, theirs.source, theirs.checkpoint, theirs.held_out,
+        assert (ours.family, ours.options, ours.source, ours.checkpoint, ours.held_out) == (
+            theirs.family, theirs.options, theirs.source, theirs.checkpoint, theirs.held_out,
         )  # fmt: skip
         assert ours.parameters.keys() == theirs.parameters.keys()
         for name, array in theirs.parameters.items():
@@ -137,7 +180,7 @@ def test_the_shipped_partners():
     roster = shipped()
     families = {partner.family for partner in roster}
     held_out = roster.group("held_out")
-    assert families == {"ippo", "still", "walker", "signaller"}
+    assert families == {"ippo", "still", "walker", "cook"}
     assert len(roster) >= 8
     assert len(held_out) >= 2
     familiar = {roster[i].source for i in roster.group("familiar")}

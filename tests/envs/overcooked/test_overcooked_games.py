@@ -51,7 +51,7 @@ def replay(game: Game, states: list[Any], actions: np.ndarray) -> tuple[np.ndarr
 
 
 def test_ten_thousand_steps_are_jaxmarls():
-    env, rng = OvercookedEnv(partners=[WALKER, OFTEN]), np.random.default_rng(0)
+    env, rng = OvercookedEnv(ego="agent_1", partners=[WALKER, OFTEN]), np.random.default_rng(0)
     states, actions, observations, rewards = [], [], [], []
     # Half of the egos' moves are `interact` and `right`, so that dishes are begun and counters filled.
     odds = np.array([0.2, 0.1, 0.1, 0.1, 0.1, 0.4])
@@ -172,6 +172,33 @@ def test_scripted_families_press_as_they_say(partner: Partner, presses: list[int
         assert (first == 30).all()
 
 
+def cooked(ego: Partner, **options: Any) -> np.ndarray:
+    return collect(Game(), 0, ego, Partner("cook", "cook", options), histories=24, seed=0).returns[:, 0]
+
+
+def test_cooks_cook_what_they_are_told_to():
+    """In a hundred steps a cook delivers two dishes, and a third while it loses no time."""
+    first, second = cooked(STILL, untold=0, heeds=False), cooked(STILL, untold=1, heeds=False)
+    assert set(first.tolist()) == {0.0, 40.0}
+    np.testing.assert_array_equal(first + second, 40.0)  # the same kitchens, of which each has one recipe
+    assert (cooked(STILL) == 0.0).all()
+    assert (cooked(ONCE) == 35.0).all()
+    assert (cooked(ONCE, forgets=True) == 15.0).all()
+    told = cooked(ONCE, untold=0)
+    assert (told[first > 0.0] == 35.0).all()
+    assert (told[second > 0.0] == 15.0).all()  # what was begun before the signal spoils a dish
+    np.testing.assert_array_equal(cooked(STILL, untold=0), first)
+    np.testing.assert_array_equal(cooked(ONCE, untold=0, heeds=False), first - 5.0)
+
+
+def test_a_cook_reads_the_button_within_its_view():
+    waits = Partner("waits", "cook")
+    near = collect(Game(view=1), 0, ONCE, waits, histories=4, seed=0)
+    assert (near.returns == -5.0).all()
+    assert (near.partner_actions == ACTIONS.index("interact")).sum() == 0
+    assert (collect(Game(view=None), 0, ONCE, waits, histories=4, seed=0).returns == 35.0).all()
+
+
 def test_the_collector_plays_the_same_game():
     game = Game(max_steps=40)
     played = collect(game, 1, WALKER, OFTEN, histories=5, episodes=3, seed=1)
@@ -226,10 +253,16 @@ def test_bad_input_is_named():
         env.step(6)
     with pytest.raises(ValueError, match="unknown family of partners 'sleeper'"):
         Partner("x", "sleeper")
+    with pytest.raises(ValueError, match="unknown option of 'cook' 'untol'; did you mean 'untold'"):
+        Partner("x", "cook", {"untol": 1})
     with pytest.raises(ValueError, match="twice: still"):
         Roster([STILL, STILL])
     with pytest.raises(ValueError, match="no recipe button, which a signaller needs"):
         collect(Game(layout="cramped_room"), 1, STILL, ONCE, histories=1, seed=0)
+    with pytest.raises(ValueError, match="has 2 pots; legal for a cook: one"):
+        collect(Game(layout="asymm_advantages"), 0, STILL, Partner("c", "cook"), histories=1, seed=0)
+    with pytest.raises(ValueError, match="untold is 2; legal: None, or a recipe"):
+        collect(Game(), 0, STILL, Partner("c", "cook", {"untold": 2}), histories=1, seed=0)
     with pytest.raises(ValueError, match="histories is 0; legal"):
         collect(Game(), 1, STILL, ONCE, histories=0, seed=0)
     parallel = OvercookedParallelEnv()

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from sprii_envs.overcooked.bank import HistoryBank, HistoryProtocol, build_histories
+from sprii_envs.overcooked.bank import HistoryBank, HistoryProtocol
 from sprii_envs.overcooked.game import ACTIONS, Game
 from sprii_envs.overcooked.partners.network import shapes
 from sprii_envs.overcooked.partners.partner import Partner
 from sprii_envs.overcooked.partners.roster import Roster
+from sprii_train.overcooked.learning import build_histories
 
 GAME = Game(max_steps=10)
 
@@ -31,7 +32,9 @@ ROSTER = Roster(
 )
 
 
+PROTOCOL = HistoryProtocol(game=GAME, seat=1, runs=1, histories=3, episodes=6, kitchens=4, iterations=6)
+
+
 def bank(folder: Path) -> HistoryBank:
     """Three familiar partners with 3 + 3 histories each, two held-out ones with 3."""
-    protocol = HistoryProtocol(game=GAME, histories=3, validation=3, episodes=6)
-    return build_histories(protocol, ROSTER, folder / "bank")
+    return build_histories(PROTOCOL, ROSTER, folder / "bank")

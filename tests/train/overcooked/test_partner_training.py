@@ -15,6 +15,7 @@ import jax.numpy as jnp  # noqa: E402
 
 from sprii_envs.overcooked.game import Game  # noqa: E402
 from sprii_envs.overcooked.partners.network import features, heads, recur, shapes  # noqa: E402
+from sprii_envs.overcooked.partners.partner import Partner  # noqa: E402
 from sprii_envs.overcooked.partners.roster import load_roster  # noqa: E402
 from sprii_train.checkpoints import CheckpointError  # noqa: E402
 from sprii_train.overcooked.ippo import IPPO, Sequences, advantages, initial, loss, shaping_at  # noqa: E402
@@ -128,8 +129,7 @@ def test_a_stopped_training_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.slow
 def test_crossplay_is_of_every_pair(tmp_path: Path):
     roster = train_partners(replace(SMALL, iterations=1, checkpoints=(1.0,)), tmp_path, lambda *_: None)
-    signaller = next(p for p in roster if p.name == "signals-once")
-    matrix = crossplay(SMALL.game, roster[:2], [roster[0], signaller], seat=1, episodes=3)
+    matrix = crossplay(SMALL.game, roster[:2], [roster[0], Partner("once", "signaller")], seat=1, episodes=3)
     assert matrix.shape == (2, 2)
     # The signaller pays once; what the ego could press lies out of its reach, and ten steps are too few for a dish.
     assert matrix[:, 1].tolist() == [-5.0, -5.0]

@@ -1,0 +1,154 @@
+"""An ego that learns by recurrent PPO with one fixed partner: the learning history that AD imitates.
+
+The same clipped updates as the partners' self-play, for one seat and the team's own reward. Episodes are kept at even
+distances of the run, all kitchens at once (`app:overcooked-profile`: recorded episode prefixes of a history).
+"""
+
+import functools
+import io
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sprii_envs.overcooked.bank import (
+    COLUMNS,
+    HistoryBank,
+    HistoryProtocol,
+    Run,
+    identity,
+    open_histories,
+    planned,
+    write_histories,
+)
+from sprii_envs.overcooked.collect import Histories
+from sprii_envs.overcooked.game import Game, observe, reset, step
+from sprii_envs.overcooked.partners.network import features, heads, recur
+from sprii_envs.overcooked.partners.partner import Partner, actor
+from sprii_envs.overcooked.partners.roster import Roster
+from sprii_train.checkpoints import write_whole
+from sprii_train.overcooked.ippo import IPPO, Sequences, Training, advantages, improve, initial
+
+EGO = IPPO(learning_rate=3e-3, entropy=0.01)
+"""What a run learns with; the protocol says its kitchens."""
+
+
+def build_histories(
+    protocol: HistoryProtocol,
+    partners: Roster,
+    folder: Path | str,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    workers: int | None = None,
+) -> HistoryBank:
+    """Learn with every partner and write the bank; what is there of it is not done again.
+
+    Args:
+        workers: runs at once, in threads; by default one a core.
+
+    Raises:
+        BankError: if the folder holds another bank.
+    """
+    folder, config = Path(folder), replace(EGO, kitchens=protocol.kitchens)
+    if (found := open_histories(folder, protocol, partners, repr(config))) is not None:
+        return found
+    plan = planned(protocol, partners)
+    parts = folder.with_name(f".{folder.name}-{identity(protocol, partners, repr(config))[:12]}")
+
+    def learn(run: Run) -> None:
+        if _part(parts, run).exists():
+            return
+        seed = int(np.random.SeedSequence([protocol.seed, run.number]).generate_state(1)[0])
+        own = learn_with(
+            protocol.game, config, protocol.seat, partners[run.partner],
+            iterations=protocol.iterations, kept=protocol.kept(), seed=seed,
+        )  # fmt: skip
+        data = io.BytesIO()
+        np.savez(data, **{name: getattr(own, name)[: protocol.histories] for name in COLUMNS})
+        write_whole(_part(parts, run), data.getvalue())
+
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        waiting = [pool.submit(learn, run) for run in plan]
+        try:
+            for n, done in enumerate(as_completed(waiting)):
+                done.result()
+                if progress is not None:
+                    progress(n + 1, len(plan))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+    def read(run: Run) -> Histories:
+        with np.load(_part(parts, run), allow_pickle=False) as found:
+            return Histories(*(found[name] for name in COLUMNS))
+
+    bank = write_histories(folder, protocol, partners, repr(config), read)
+    shutil.rmtree(parts)
+    return bank
+
+
+def learn_with(
+    game: Game, config: IPPO, seat: int, partner: Partner, *, iterations: int, kept: Sequence[int], seed: int
+) -> Histories:
+    """One run: the episodes of the iterations `kept`, one history a kitchen, (kitchens, len(kept), T, …).
+
+    Args:
+        seat: of the ego.
+        iterations: episodes in each kitchen, an update after each.
+        kept: which of them, 0 to iterations − 1, in order.
+        seed: of weights, starts, recipes and actions.
+    """
+    partner.fits(game)
+    training, parts = initial(game, config, seed), []
+    weights, first = partner.reads, partner.initial()
+    for iteration in range(iterations):
+        training, played = _iterate(game, config, seat, partner.family, training, weights, first)
+        if iteration in kept:
+            parts.append(jax.device_get(played))
+    fields = (np.stack(part) for part in zip(*parts, strict=True))
+    return Histories(*(np.moveaxis(field, 2, 0) for field in fields))  # time and episode stood before the kitchens
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _iterate(game: Game, config: IPPO, seat: int, family: str, training: Training, weights: Any, first: Any):
+    """Play, then learn: the next training, and what the ego saw, what both did and what was paid, time first."""
+    key, begun, moved, shuffled = jax.random.split(training.key, 4)
+    answer = jax.vmap(actor(game, 1 - seat, family), in_axes=(None, 0, 0, 0, None, 0))
+    rows, parameters = config.kitchens, training.parameters
+
+    def move(now, at):
+        state, carry, theirs = now
+        time, key = at
+        seen = jax.vmap(functools.partial(observe, game))(state)
+        choose, reply_key, turn = jax.random.split(key, 3)
+        carry = recur(parameters, carry, features(parameters, seen[:, seat]))
+        logits, value = heads(parameters, carry)
+        action = jax.random.categorical(choose, logits)
+        log_probability = jnp.take_along_axis(jax.nn.log_softmax(logits), action[:, None], -1)[:, 0]
+        reply, theirs = answer(weights, theirs, state, seen[:, 1 - seat], time, jax.random.split(reply_key, rows))
+        pair = jnp.stack([action, reply] if seat == 0 else [reply, action], axis=1)
+        _, state, reward, _ = jax.vmap(functools.partial(step, game))(jax.random.split(turn, rows), state, pair)
+        told = (seen[:, seat], action, reply, reward, log_probability, value)
+        return (state, carry, theirs), told
+
+    _, state = jax.vmap(functools.partial(reset, game))(jax.random.split(begun, rows))
+    theirs = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *jnp.shape(leaf))), first)
+    start = (state, jnp.zeros((rows, config.width)), theirs)
+    steps = (jnp.arange(game.max_steps), jax.random.split(moved, game.max_steps))
+    _, (observation, action, reply, reward, log_probability, value) = jax.lax.scan(move, start, steps)
+    advantage = advantages(reward, value, config.discount, config.trace)
+    batch = Sequences(observation, action, log_probability, advantage, advantage + value)
+    found, moments = improve(config, training, batch, shuffled)
+    played = (observation, action.astype(jnp.uint8), reply.astype(jnp.uint8), reward)
+    return Training(found, moments, key), played
+
+
+def _part(folder: Path, run: Run) -> Path:
+    return folder / f"run-{run.number}.npz"

@@ -1,0 +1,79 @@
+"""Learning histories: an ego that gets better with its partner, what is kept of a run, and exact resume."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jaxmarl")
+
+from kitchens import GAME, PROTOCOL, ROSTER
+
+from sprii_envs.banks.storage import BankError
+from sprii_envs.overcooked.game import ACTIONS, Game
+from sprii_envs.overcooked.partners.partner import Partner
+from sprii_envs.overcooked.partners.roster import Roster
+from sprii_train.overcooked import learning
+from sprii_train.overcooked.ippo import IPPO
+from sprii_train.overcooked.learning import build_histories, learn_with
+
+PAIR = Roster([ROSTER[0], ROSTER[3]])
+"""One familiar partner and a held-out one."""
+
+
+def test_runs_keep_what_they_are_asked_for():
+    config = IPPO(kitchens=4)
+    arguments = {"iterations": 4, "seed": 3}
+    whole = learn_with(GAME, config, 1, ROSTER[2], kept=range(4), **arguments)
+    part = learn_with(GAME, config, 1, ROSTER[2], kept=[0, 3], **arguments)
+    assert whole.observations is not None
+    assert whole.observations.shape == (4, 4, 10, *GAME.shape)
+    for name in ("observations", "actions", "partner_actions", "rewards"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[:, [0, 3]])
+    presses = (whole.partner_actions == ACTIONS.index("interact")).sum(-1)
+    assert (presses == 4).all()
+    assert (whole.rewards.sum(-1) == -20.0).all()  # four presses of 5, and ten steps are too few for a dish
+    other = learn_with(GAME, config, 1, ROSTER[2], kept=[0], iterations=4, seed=4)
+    assert not np.array_equal(other.actions[:, 0], whole.actions[:, 0])
+
+
+def test_a_stopped_bank_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    whole = build_histories(PROTOCOL, PAIR, tmp_path / "whole", workers=1)
+    done: list[int] = []
+
+    def stop(finished: int, of: int) -> None:
+        done.append(of)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_histories(PROTOCOL, PAIR, tmp_path / "bank", progress=stop, workers=1)
+    assert done == [3]
+    assert not (tmp_path / "bank").exists()
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run-*.npz")}
+    assert kept
+    runs: list[int] = []
+    play = learning.learn_with
+    monkeypatch.setattr(learning, "learn_with", lambda *a, **k: runs.append(k["seed"]) or play(*a, **k))
+    resumed = build_histories(PROTOCOL, PAIR, tmp_path / "bank", workers=2)
+    assert len(runs) == 3 - len(kept)
+    assert resumed.fingerprint == whole.fingerprint
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bank", "whole"]
+    assert build_histories(PROTOCOL, PAIR, tmp_path / "bank").fingerprint == whole.fingerprint
+    assert len(runs) == 3 - len(kept)
+    with pytest.raises(BankError, match="of other partners"):
+        build_histories(PROTOCOL, Roster(PAIR[:1]), tmp_path / "bank")
+
+
+@pytest.mark.slow
+def test_an_ego_learns_to_tell_a_cook_what_it_needs_to_know():
+    """The best reply to a cook that waits is one press, which earns 35; that to one that heeds nothing is none."""
+    config, game = learning.EGO, Game()
+    told = learn_with(game, config, 0, Partner("waits", "cook"), iterations=150, kept=[0, 149], seed=0)
+    begun, ended = told.returns.mean(0)
+    assert begun < 15.0
+    assert ended > 30.0
+    deaf = learn_with(
+        game, config, 0, Partner("first", "cook", {"untold": 0, "heeds": False}), iterations=150, kept=[0, 149], seed=0
+    )
+    presses = (deaf.actions == ACTIONS.index("interact")).sum(-1).mean(0)
+    assert presses[1] < 0.2 * presses[0]
