@@ -13,12 +13,25 @@ import gymnasium
 import pytest
 
 import sprii_envs  # noqa: F401  (registers the environments)
+from sprii_train.cli import main
 
 SPRII = [sys.executable, "-m", "sprii_train"]
 
 
 def sprii(*arguments, **kwargs):
     return subprocess.run([*SPRII, *map(str, arguments)], capture_output=True, text=True, timeout=300, **kwargs)
+
+
+def in_process(monkeypatch, capsys, *arguments):
+    """Exit status, stdout and stderr of the command, run in this process."""
+    monkeypatch.setattr(sys, "argv", ["sprii", *map(str, arguments)])
+    status = 0
+    try:
+        main()
+    except SystemExit as stop:
+        status = stop.code
+    said = capsys.readouterr()
+    return status, said.out, said.err
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +86,9 @@ def wait_for_checkpoint(out):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lists processes through /proc")
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "stop", [signal.SIGTERM, *(pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGINT, signal.SIGKILL))]
+)
 def test_no_process_outlives_the_command(stop, tmp_path):
     out = tmp_path / "stopped"
     command = [*SPRII, "quickstart", "--preset", "smoke", "--out", str(out)]
@@ -115,23 +130,23 @@ def test_kill_9_during_training_then_the_same_command_gives_the_same_numbers(smo
         (("bank", "info", "nowhere"), "no bank here"),
     ],
 )
-def test_bad_input_is_one_line_and_writes_nothing(arguments, named, tmp_path):
-    done = sprii(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert named in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "Traceback" not in done.stderr
+def test_bad_input_is_one_line_and_writes_nothing(arguments, named, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = in_process(monkeypatch, capsys, *arguments)
+    assert status == 2
+    assert named in err
+    assert len(err.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
 
-def test_bank_list_names_what_can_be_built():
+def test_bank_list_names_what_can_be_built(monkeypatch, capsys):
     from typing import get_args
 
     from sprii_envs.banks import PROTOCOLS
     from sprii_train.cli import BankName
 
     assert get_args(BankName) == tuple(PROTOCOLS)
-    lines = sprii("bank", "list").stdout.splitlines()
+    lines = in_process(monkeypatch, capsys, "bank", "list")[1].splitlines()
     assert [line.split()[0] for line in lines[1:]] == list(PROTOCOLS)
     assert [line for line in lines if line.startswith("d-clean ") and "11,200" in line and line.endswith("0.02 GB")]
 
@@ -173,14 +188,13 @@ def poke(tmp_path_factory):
     return build(PROTOCOLS["poke-factorial"].replace(**small), tmp_path_factory.mktemp("poke") / "bank").path
 
 
-def audited(*arguments):
-    """Lines of an audit as a mapping."""
-    done = sprii("relations", "audit", *arguments)
-    assert done.returncode == 0, done.stderr
-    return {line.split("  ")[0]: line.split("  ")[-1].strip() for line in done.stdout.splitlines()}
+def test_relations_audit_prints_what_a_kernel_draws(poke, monkeypatch, capsys, tmp_path):
+    def audited(*arguments):
+        """Lines of an audit as a mapping."""
+        status, out, err = in_process(monkeypatch, capsys, "relations", "audit", *arguments)
+        assert status == 0, err
+        return {line.split("  ")[0]: line.split("  ")[-1].strip() for line in out.splitlines()}
 
-
-def test_relations_audit_prints_what_a_kernel_draws(poke, tmp_path):
     # G1: of the 7 × 3 systems of a mass and another drag, the 5 of the same stiffness are not eligible.
     found = audited(poke, "--relation", "G1")
     assert (found["eligible systems"], found["selected systems"], found["supported histories"]) == ("16", "16", "32")
@@ -224,29 +238,30 @@ def test_relations_audit_prints_what_a_kernel_draws(poke, tmp_path):
         (("--relation", "G2", "--split", "sealed", "--unseal"), "32 of 32 recipients have no legal donor"),
     ],
 )
-def test_relations_audit_refuses_in_one_line(arguments, named, poke):
-    done = sprii("relations", "audit", poke, *arguments)
-    assert done.returncode == 2
-    assert named in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert not done.stdout
+def test_relations_audit_refuses_in_one_line(arguments, named, poke, monkeypatch, capsys):
+    status, out, err = in_process(monkeypatch, capsys, "relations", "audit", poke, *arguments)
+    assert status == 2
+    assert named in err
+    assert len(err.strip().splitlines()) == 1
+    assert not out
 
 
-def test_relations_list_names_what_audit_takes():
+def test_relations_list_names_what_audit_takes(monkeypatch, capsys):
     from sprii_envs.relations import NAMED_KERNELS, NAMED_RELATIONS
 
-    lines = sprii("relations", "list").stdout.splitlines()
+    lines = in_process(monkeypatch, capsys, "relations", "list")[1].splitlines()
     assert {line.split()[0] for line in lines} == {"relation", "kernel", *NAMED_RELATIONS, *NAMED_KERNELS}
 
 
-def test_benchmark_envs_refuses_a_file_it_could_not_write(tmp_path):
+def test_benchmark_envs_refuses_a_file_it_could_not_write(monkeypatch, capsys, tmp_path):
     for path in (tmp_path / "missing" / "rates.json", tmp_path):
-        done = sprii("benchmark", "envs", "--json", path)
-        assert done.returncode == 2
-        assert str(path) in done.stderr
-        assert not done.stdout
+        status, out, err = in_process(monkeypatch, capsys, "benchmark", "envs", "--json", path)
+        assert status == 2
+        assert str(path) in err
+        assert not out
 
 
+@pytest.mark.slow
 def test_benchmark_envs_prints_ours_beside_the_peers(tmp_path):
     out = tmp_path / "rates.json"
     done = sprii("benchmark", "envs", "--seconds", "0.01", "--repeats", "1", "--json", out)
@@ -272,20 +287,6 @@ def test_benchmark_envs_prints_ours_beside_the_peers(tmp_path):
 
 
 # reproduce LABEL
-
-
-def in_process(monkeypatch, capsys, *arguments):
-    """Exit status, stdout and stderr of the command, run in this process."""
-    from sprii_train.cli import main
-
-    monkeypatch.setattr(sys, "argv", ["sprii", *map(str, arguments)])
-    status = 0
-    try:
-        main()
-    except SystemExit as stop:
-        status = stop.code
-    said = capsys.readouterr()
-    return status, said.out, said.err
 
 
 def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys):

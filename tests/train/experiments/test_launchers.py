@@ -192,8 +192,15 @@ def slurm_here(**parameters: Any) -> Any:
 LAUNCHERS: dict[str, Callable[[], Any]] = {"local": lambda: Local(2), "slurm": slurm_here}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("name", LAUNCHERS)
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("local", signal.SIGKILL),
+        ("slurm", signal.SIGTERM),
+        pytest.param("local", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("slurm", signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_grid_resumes(tmp_path: Path, name: str, number: signal.Signals):
     if name == "slurm":
         pytest.importorskip("submitit")
@@ -340,6 +347,21 @@ def test_tasks_of_ray(tmp_path: Path, ray: RayStandIn):
         run_grid([good, bad], tmp_path, launcher="ray")
     assert [r["resumed_at"] for r in run_grid([good, bad], tmp_path, launcher=Ray(num_gpus=1))] == [0, 2]
     assert ray.asked == [{"num_cpus": 1}, {"num_cpus": 1, "num_gpus": 1}]
+
+
+@pytest.mark.slow
+def test_tasks_of_a_cluster_of_this_machine(tmp_path: Path):
+    """Ray itself, where it is installed."""
+    cluster = pytest.importorskip("ray")
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    cluster.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": paths}})
+    try:
+        good, bad = ToyCell("good", 1.5), ToyCell("bad", breaks_at=2)
+        with pytest.raises(ArithmeticError, match="planned failure of bad"):
+            run_grid([good, bad], tmp_path, launcher="ray")
+        assert [r["resumed_at"] for r in run_grid([good, bad], tmp_path, launcher="ray")] == [0, 2]
+    finally:
+        cluster.shutdown()
 
 
 @pytest.mark.usefixtures("quick_looks")
