@@ -10,6 +10,7 @@ from sprii_train.experiments.measures.gradients import gradients
 from sprii_train.experiments.measures.landscape import landscape
 from sprii_train.experiments.measures.poke_value import poke_value
 from sprii_train.experiments.measures.realization import realization
+from sprii_train.experiments.measures.response import response
 from sprii_train.experiments.measures.routes import object_routes, routes
 from sprii_train.experiments.measures.sealed import sealed
 from sprii_train.experiments.measures.targeted import targeted
@@ -28,6 +29,7 @@ MEASURES: dict[str, Measure] = {
     "object-routes": object_routes,
     "poke-value": poke_value,
     "realization": realization,
+    "response": response,
     "routes": routes,
     "sealed": sealed,
     "targeted": targeted,

@@ -10,6 +10,7 @@ from sprii_train.experiments.targets.poke_value import POKE_VALUE_TARGETS
 from sprii_train.experiments.targets.realization import REALIZATION_TARGETS
 from sprii_train.experiments.targets.spring import SPRING_TARGETS
 from sprii_train.experiments.targets.spring_gradients import SPRING_GRADIENT_TARGETS
+from sprii_train.experiments.targets.spring_landscape import SPRING_LANDSCAPE_TARGETS
 from sprii_train.experiments.targets.spring_sealed import SPRING_SEALED_TARGETS
 
 TARGETS: dict[str, Target] = {
@@ -21,6 +22,7 @@ TARGETS: dict[str, Target] = {
         *INFERRED_TARGETS,
         *POKE_VALUE_TARGETS,
         *SPRING_TARGETS,
+        *SPRING_LANDSCAPE_TARGETS,
         *REALIZATION_TARGETS,
         *SPRING_GRADIENT_TARGETS,
         *SPRING_SEALED_TARGETS,

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sprii_train.analysis.bootstrap import system_bootstrap
-from sprii_train.analysis.statistics import HISTORY_GAIN, difference, mean_of
-from sprii_train.analysis.use.landscape import valley
+from sprii_train.analysis.statistics import HISTORY_GAIN, difference
 from sprii_train.analysis.value.curves import DECODE_MINUS_PERSISTENT, horizon_curve
 from sprii_train.analysis.value.routes import SCALES
 from sprii_train.experiments.spring_cases import HORIZONS
@@ -23,7 +22,7 @@ from sprii_train.experiments.targets.base import (
 )
 from sprii_train.reports.claims import Claim
 from sprii_train.reports.page import Picture, Table, interval, number, spread
-from sprii_train.reports.use_figures import Amplitudes, Panel, amplitude_curves, landscapes, valley_depths
+from sprii_train.reports.use_figures import Amplitudes, amplitude_curves
 
 FACTORS = ("mass", "drag", "stiffness")
 COMPONENTS = ("structure", "align", "cross", "align-cross")
@@ -107,81 +106,6 @@ COMPONENT_CLAIMS = (
         lambda v: v < 0.98,
         "ratio of errors (< 0.98; paper 0.90)",
     ),
-)
-
-# --- landscapes ---
-
-
-def _valleys(group: Sequence[Row]) -> dict[str, Panel]:
-    """Each factor's landscape, sources equal, with the system interval of its depth."""
-    found = {}
-    for factor in FACTORS:
-        one = valley(stacked(group, "landscape", f"{factor}|grids").mean(0))
-        depth = system_bootstrap({"depth": one.depths}, {"": mean_of("depth")}, seed=BOOTSTRAP_SEED)[""]
-        found[factor] = Panel(one, depth)
-    return found
-
-
-def _landscape_tables(rows: Sequence[Row]) -> list[Table]:
-    lines = [
-        [group[0]["label"], factor, interval(panel.depth), number(panel.valley.rho), str(len(group))]
-        for group in arms_of(rows).values()
-        for factor, panel in _valleys(group).items()
-    ]
-    ended = ", ".join(f"{factor} {sum(int(row[f'ended_{factor}']) for row in rows)}" for factor in FACTORS)
-    return [
-        Table(
-            "Valley depth at h16, 64 continuous development systems",
-            ["Recipe", "Factor", "Depth [95 % interval]", "ρ of the grid", "Sources"],
-            lines,
-            "Mean off-diagonal minus mean diagonal error of the 5 × 5 donor–target grid through fixed weights; "
-            "intervals resample systems, 10,000 draws, conditional on the fitted models. Simulated episodes that ended "
-            f"early: {ended}.",
-        )
-    ]
-
-
-def _landscape_pictures(rows: Sequence[Row]) -> list[Picture]:
-    groups = arms_of(rows)
-    panels = {name: _valleys(group) for name, group in groups.items()}
-    labels = {name: str(group[0]["label"]) for name, group in groups.items()}
-    kept = arrays_of(rows[0], "landscape")
-    levels = {factor: kept[f"{factor}|levels"] for factor in FACTORS}
-    depths = {name: {factor: panel.depth for factor, panel in found.items()} for name, found in panels.items()}
-    sources = {
-        name: {factor: [float(row[f"depth_{factor}"]) for row in group] for factor in FACTORS}
-        for name, group in groups.items()
-    }
-    return [
-        Picture(
-            "landscape",
-            "Donor–target landscapes",
-            "Error at h16 under every donor level against every target level. A reader that uses its donor's physics "
-            "has its lowest errors on the diagonal.",
-            landscapes(panels, levels, labels),
-        ),
-        Picture("depths", "Valley depth by recipe", "", valley_depths(depths, labels, sources)),
-    ]
-
-
-LANDSCAPE_CLAIMS = tuple(
-    Claim(
-        f"The {factor} landscape of Align + Cross has a valley: its depth is positive",
-        ("align-cross",),
-        lambda a, factor=factor: a["align-cross"][f"depth_{factor}"],
-        lambda v: v > 0,
-        f"depth (> 0; paper {paper})",
-    )
-    for factor, paper in zip(FACTORS, (0.182, 0.0303, 0.0240), strict=True)
-) + tuple(
-    Claim(
-        f"The {factor} valley of Align + Cross is deeper than Structure's",
-        ("structure", "align-cross"),
-        lambda a, factor=factor: a["align-cross"][f"depth_{factor}"] - a["structure"][f"depth_{factor}"],
-        lambda v: v > 0,
-        "difference of depths (> 0)",
-    )
-    for factor in FACTORS
 )
 
 # --- horizons, bottlenecks ---
@@ -447,14 +371,6 @@ SPRING_TARGETS = (
         (Group("spring", ("native", *COMPONENTS), ("formation", "value"), CORE),),
         _components,
         COMPONENT_CLAIMS,
-    ),
-    Target(
-        "tab:spring-functional-landscape",
-        "SpringWorld: donor–target landscapes",
-        (Group("spring", COMPONENTS, ("landscape",), ("structure", "align-cross")),),
-        _landscape_tables,
-        LANDSCAPE_CLAIMS,
-        _landscape_pictures,
     ),
     Target(
         "tab:v3-horizon",

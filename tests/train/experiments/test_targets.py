@@ -314,11 +314,11 @@ def test_quotes_of_pokeworld():
 
 
 def test_quotes_of_springworld():
-    names = {"structure": "Structure", "align": "Align", "cross": "Cross", "align-cross": "Align + Cross"}
+    recipes = {"structure": "Structure", "align": "Align", "cross": "Cross", "align-cross": "Align + Cross"}
     head, means = paper_panels("tab:v3-spring-components")[0]
     cold = dict(zip(head[1:], map(number, means[1:]), strict=True))
     geometry = lines("tab:v3-spring-components", 1)
-    arms = {a: {"cold_persistent": cold[n], "validation": {"ratio": geometry[n][2]}} for a, n in names.items()}
+    arms = {a: {"cold_persistent": cold[n], "validation": {"ratio": geometry[n][2]}} for a, n in recipes.items()}
     quoted("tab:v3-spring-components", arms, 6)
 
     cold_start = next(iter(lines("tab:spring-same-donor").values()))
@@ -367,9 +367,11 @@ def test_quotes_of_springworld():
             row |= {f"{key}{variant}_s0": number(line[2]), f"{key}{variant}_s1": number(line[-1])}
     quoted("tab:realization-replacements", {"align-cross": row}, 4)
 
-    depths = {factor: lines("tab:spring-functional-landscape")[factor.capitalize()][0]
-              for factor in ("mass", "drag", "stiffness")}  # fmt: skip
-    quoted("tab:spring-functional-landscape", {"align-cross": {f"depth_{f}": d for f, d in depths.items()}}, 3)
+    arms = {}
+    for arm, (label, *cells) in zip(recipes, paper_panels("tab:spring-functional-landscape")[1][1:], strict=True):
+        assert label == recipes[arm]
+        arms[arm] = {f"depth_{f}": number(cell) for f, cell in zip(("mass", "drag", "stiffness"), cells, strict=True)}
+    quoted("tab:spring-functional-landscape", arms, 9)
 
 
 def test_quotes_of_readers():
@@ -455,6 +457,22 @@ def test_arrays_are_stacked_over_sources(tmp_path: Path):
     found = stacked(rows, "value", "e")
     assert found.dtype == np.float64
     assert found.tolist() == [[0.0] * 3, [1.0] * 3]
+
+
+def test_differences_of_depth_between_recipes(measured: dict[str, Row], tmp_path: Path):
+    one = TARGETS["tab:spring-functional-landscape"]
+    rows = planted(one, measured, tmp_path, (0, 1))
+    depths = {}
+    for row in rows:
+        off = ~np.eye(5, dtype=bool)
+        grid = load_file(row["arrays"]["landscape"])["mass|grids"]
+        depths.setdefault(row["arm"], []).append(np.mean([g[off].mean() - g[~off].mean() for g in grid]))
+    s, a, x, ax = (np.mean(depths[arm]) for arm in ("structure", "align", "cross", "align-cross"))
+    told = {line[0]: number(line[1]) for line in one.tables(rows)[1].rows}
+    assert list(told.values()) == pytest.approx([ax - s, (a - s + ax - x) / 2, (x - s + ax - a) / 2], abs=1e-4)
+    table = one.tables(rows)[0]
+    assert [line[2] for line in table.rows[:3]] == ["Pooled", "Seed 0", "Seed 1"]
+    assert number(table.rows[1][3]) == pytest.approx(depths["structure"][0], abs=1e-4)
 
 
 def test_gradient_tables_pool_observations_and_tell_sources_and_phases_apart(tmp_path: Path):
