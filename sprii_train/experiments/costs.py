@@ -33,13 +33,15 @@ OTHERS = 60.0  # of every other measure, encoding and probes, without the fits b
 READER_FITS = {
     "landscape": 1,
     "response": 1,
+    "prefix": 3 * 5 * 1.5,
     "value": 4,
     "sealed": 1,
     "bottleneck": 4 * 3,
     "poke-value": 4,
     "targeted": 2,
 }
-"""Arms of the common reader; an update of the bottleneck's six horizons takes three times as long."""
+"""Arms of the common reader; an update of the bottleneck's six horizons takes three times as long, one of a
+recurrent reader half as long again."""
 ROUTE_FITS = {"value": 4, "routes": 18, "object-routes": 3, "realization": 5}  # in units of `route_updates`
 
 

@@ -30,8 +30,7 @@ def reader_horizons(
     left.set_ylabel("MSE")
     left.legend(frameon=False, fontsize=9)
     centres = [gap.estimate for gap in gaps]
-    spans = np.abs([[gap.low, gap.high] for gap in gaps] - np.array(centres)[:, None]).T
-    right.errorbar(horizons, centres, yerr=spans, fmt="o-", color=READER_COLOURS[1], capsize=3, markersize=4)
+    right.errorbar(horizons, centres, yerr=_spans(gaps), fmt="o-", color=READER_COLOURS[1], capsize=3, markersize=4)
     right.axhline(0.0, color="black", linewidth=0.8)
     right.set_ylabel(label)
     for axis in (left, right):
@@ -62,3 +61,32 @@ def contrast_intervals(contrasts: Mapping[str, Interval], label: str) -> Figure:
     axis.grid(axis="x", alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def prefix_curves(prefixes: Sequence[int], curves: Mapping[str, Sequence[Interval]]) -> Figure:
+    """Errors by the recipient's observed transitions, with their intervals (`app:spring-recipient-evidence`).
+
+    Args:
+        prefixes: P numbers of transitions.
+        curves: reader → P intervals, at most five readers.
+    """
+    figure = Figure(figsize=(6.2, 3.9), layout="constrained")
+    axis = figure.subplots()
+    for (name, found), colour in zip(curves.items(), READER_COLOURS, strict=False):
+        axis.errorbar(
+            prefixes, [f.estimate for f in found], yerr=_spans(found), fmt="o-", label=name, color=colour, capsize=3,
+            markersize=4,
+        )  # fmt: skip
+    axis.set_xticks(prefixes)
+    axis.set_ylim(bottom=0.0)
+    axis.set_xlabel("observed transitions r of the recipient")
+    axis.set_ylabel("error at h16")
+    axis.legend(frameon=False, fontsize=9)
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _spans(found: Sequence[Interval]) -> NDArray[np.floating]:
+    """Distances (2, n) of the ends from the estimates."""
+    return np.abs([[f.estimate - f.low, f.high - f.estimate] for f in found]).T

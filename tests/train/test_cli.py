@@ -298,7 +298,7 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
     assert (status, err) == (0, "")
     head, *lines = out.splitlines()
     assert head.split()[-len(PRESET_NAMES) :] == list(PRESET_NAMES)
-    found = {line.split()[0]: line for line in lines if line.startswith(("tab:", "fig:"))}
+    found = {line.split()[0]: line for line in lines if line.startswith(("tab:", "fig:", "app:"))}
     assert set(found) == {*TARGETS, "tab:dclean-full"}
     for line in found.values():
         told = re.findall(r"(?:< 1|\d+) (?:min|h|days)|(?<= )–(?= |$)", line)

@@ -9,6 +9,7 @@ from sprii_train.experiments.measures.formation import formation
 from sprii_train.experiments.measures.gradients import gradients
 from sprii_train.experiments.measures.landscape import landscape
 from sprii_train.experiments.measures.poke_value import poke_value
+from sprii_train.experiments.measures.prefix import prefix
 from sprii_train.experiments.measures.realization import realization
 from sprii_train.experiments.measures.response import response
 from sprii_train.experiments.measures.routes import object_routes, routes
@@ -28,6 +29,7 @@ MEASURES: dict[str, Measure] = {
     "landscape": landscape,
     "object-routes": object_routes,
     "poke-value": poke_value,
+    "prefix": prefix,
     "realization": realization,
     "response": response,
     "routes": routes,

@@ -11,6 +11,7 @@ from sprii_train.experiments.targets.realization import REALIZATION_TARGETS
 from sprii_train.experiments.targets.spring import SPRING_TARGETS
 from sprii_train.experiments.targets.spring_gradients import SPRING_GRADIENT_TARGETS
 from sprii_train.experiments.targets.spring_landscape import SPRING_LANDSCAPE_TARGETS
+from sprii_train.experiments.targets.spring_prefix import SPRING_PREFIX_TARGETS
 from sprii_train.experiments.targets.spring_sealed import SPRING_SEALED_TARGETS
 
 TARGETS: dict[str, Target] = {
@@ -23,6 +24,7 @@ TARGETS: dict[str, Target] = {
         *POKE_VALUE_TARGETS,
         *SPRING_TARGETS,
         *SPRING_LANDSCAPE_TARGETS,
+        *SPRING_PREFIX_TARGETS,
         *REALIZATION_TARGETS,
         *SPRING_GRADIENT_TARGETS,
         *SPRING_SEALED_TARGETS,

@@ -5,7 +5,7 @@ import pytest
 
 from sprii_train.analysis.statistics import Interval
 from sprii_train.reports.figures import png
-from sprii_train.reports.value_figures import contrast_intervals, reader_horizons
+from sprii_train.reports.value_figures import contrast_intervals, prefix_curves, reader_horizons
 
 HORIZONS = (1, 4, 16)
 
@@ -39,3 +39,13 @@ def test_contrasts_from_top_to_bottom(count: int):
     np.testing.assert_allclose([bar.get_xdata() for bar in bars], [(f.low, f.high) for f in found.values()])
     assert axis.yaxis_inverted()
     assert axis.get_xlabel() == "Null − Persistent"
+
+
+def test_errors_by_prefix():
+    curves = {name: [interval(v + r) for r in (0.0, 0.1, 0.2)] for name, v in (("Null", 0.5), ("Oracle", 0.2))}
+    (axis,) = prefix_curves((0, 1, 8), curves).axes
+    shown = [container[0].get_ydata().tolist() for container in axis.containers]
+    assert shown == [[found.estimate for found in curve] for curve in curves.values()]
+    assert axis.containers[0][0].get_xdata().tolist() == [0, 1, 8]
+    assert axis.get_ylim()[0] == 0.0
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == list(curves)
