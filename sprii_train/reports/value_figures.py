@@ -87,6 +87,62 @@ def prefix_curves(prefixes: Sequence[int], curves: Mapping[str, Sequence[Interva
     return figure
 
 
+def paired_contrasts(
+    panels: Mapping[str, Mapping[str, Mapping[str, Interval]]], kinds: Sequence[str], unit: float = 1e-3
+) -> Figure:
+    """Differences of error, a panel a population, with one interval a kind (`fig:reader-capacity-contrasts`).
+
+    Args:
+        panels: population → contrast → kind → interval, contrasts from top to bottom.
+        kinds: in the order of their colours, at most five; a contrast may lack some.
+        unit: of the horizontal axis, a power of ten.
+    """
+    rows = len(next(iter(panels.values())))
+    figure = Figure(figsize=(5.4 * len(panels), 0.9 * rows + 1.7), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    marks = {}
+    for axis, (population, contrasts) in zip(axes, panels.items(), strict=True):
+        for y, found in enumerate(contrasts.values()):
+            for i, (kind, colour) in enumerate(zip(kinds, READER_COLOURS[1:], strict=False)):
+                if kind not in found:
+                    continue
+                at, one = y + 0.2 * (i - (len(kinds) - 1) / 2), found[kind]
+                (line,) = axis.plot([one.low / unit, one.high / unit], [at, at], color=colour, linewidth=2)
+                axis.plot(one.estimate / unit, at, "o", color=colour, markersize=5)
+                marks[kind] = line
+        axis.axvline(0.0, color="black", linewidth=0.8)
+        axis.set_yticks(range(rows), list(contrasts))
+        axis.set_title(population, fontsize=10)
+        axis.set_xlabel(f"difference of MSE (10$^{{{np.log10(unit):.0f}}}$)")
+        axis.grid(axis="x", alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].invert_yaxis()
+    figure.legend(
+        list(marks.values()), [f"over {kind}" for kind in marks], loc="outside lower center", ncols=len(marks),
+        frameon=False, fontsize=9,
+    )  # fmt: skip
+    return figure
+
+
+def reductions(families: Mapping[str, Sequence[float]]) -> Figure:
+    """Bars of the mean over sources, a dot a source (`fig:v3-m1m2` a).
+
+    Args:
+        families: name → percent of each source.
+    """
+    figure = Figure(figsize=(1.5 * len(families) + 1.8, 3.7), layout="constrained")
+    axis = figure.subplots()
+    for x, shares in enumerate(families.values()):
+        axis.bar(x, float(np.mean(shares)), 0.65, color=READER_COLOURS[1], alpha=0.9)
+        axis.plot(x + 0.15 * np.linspace(-1, 1, len(shares)), shares, "o", ms=4, mfc="white", mec="black", zorder=3)
+    axis.axhline(0.0, color="black", linewidth=0.8)
+    axis.set_xticks(range(len(families)), [name.replace(", ", "\n") for name in families], fontsize=9)
+    axis.set_ylabel("100 · (M1 − M2) / M1")
+    axis.grid(axis="y", alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 def _spans(found: Sequence[Interval]) -> NDArray[np.floating]:
     """Distances (2, n) of the ends from the estimates."""
     return np.abs([[f.estimate - f.low, f.high - f.estimate] for f in found]).T

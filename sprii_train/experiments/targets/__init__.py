@@ -7,6 +7,7 @@ from sprii_train.experiments.targets.pairings import PAIRING_TARGETS
 from sprii_train.experiments.targets.poke import POKE_TARGETS
 from sprii_train.experiments.targets.poke_inputs import POKE_INPUT_TARGETS
 from sprii_train.experiments.targets.poke_value import POKE_VALUE_TARGETS
+from sprii_train.experiments.targets.reader_capacity import READER_CAPACITY_TARGETS
 from sprii_train.experiments.targets.realization import REALIZATION_TARGETS
 from sprii_train.experiments.targets.spring import SPRING_TARGETS
 from sprii_train.experiments.targets.spring_gradients import SPRING_GRADIENT_TARGETS
@@ -25,6 +26,7 @@ TARGETS: dict[str, Target] = {
         *SPRING_TARGETS,
         *SPRING_LANDSCAPE_TARGETS,
         *SPRING_PREFIX_TARGETS,
+        *READER_CAPACITY_TARGETS,
         *REALIZATION_TARGETS,
         *SPRING_GRADIENT_TARGETS,
         *SPRING_SEALED_TARGETS,

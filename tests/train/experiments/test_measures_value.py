@@ -249,6 +249,11 @@ def test_realization_of_either_world(name: str, request: pytest.FixtureRequest):
         assert row[f"own{variant}_s0"] == row[f"cross{variant}_s0"]  # no context, no donor
         assert row[f"own{variant}_s1"] == pytest.approx(row[f"mean_m2{variant}"], rel=1e-6)
         assert row[f"own{variant}_s1"] != row[f"cross{variant}_s1"]
+        total, sensitivity, rest = (row[f"spec_{part}{variant}"] for part in ("total", "sensitivity", "cross"))
+        assert sensitivity > 0
+        assert total == pytest.approx(sensitivity + rest, abs=1e-9)
+        # Systems have equally many cases, so that their mean is that of the cases.
+        assert total == pytest.approx(row[f"cross{variant}_s1"] - row[f"own{variant}_s1"], abs=1e-7)
     assert row["own_s0"] == pytest.approx(row["own-phys_s0"])  # the recipient-only base of both
 
 

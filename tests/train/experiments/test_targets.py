@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from scipy.stats import ttest_rel
 from tiny_sources import cell_of, row_of, silent
 from tiny_worlds import D_CLEAN_SMALL, SPRING_SEALED_SMALL
 
@@ -478,6 +479,48 @@ def test_differences_of_depth_between_recipes(measured: dict[str, Row], tmp_path
     table = one.tables(rows)[0]
     assert [line[2] for line in table.rows[:3]] == ["Pooled", "Seed 0", "Seed 1"]
     assert number(table.rows[1][3]) == pytest.approx(depths["structure"][0], abs=1e-4)
+
+
+def test_differences_of_error_between_recipes(measured: dict[str, Row], tmp_path: Path):
+    one = TARGETS["tab:v3-spring-components"]
+    rows = planted(one, measured, tmp_path, (0, 1), ("structure", "align"))
+    errors = {panel: {} for panel in ("cold", "moving_kind")}
+    for panel, found in errors.items():
+        for row in rows:
+            grid = load_file(row["arrays"]["value"])[f"persistent|{panel}"]
+            found.setdefault(row["arm"], []).append(grid[..., -1].mean())
+    _, _, absolute, paired = one.tables(rows)
+    for (label, *cells), arm in zip(absolute.rows, ("structure", "align"), strict=True):
+        assert label == EVERY_RECIPE[arm].label
+        means = [np.mean(errors[panel][arm]) for panel in errors]
+        assert [number(cell) for cell in cells] == pytest.approx(means, abs=1e-4)
+    told = {head: cells for head, *cells in paired.rows}
+    wanted = []
+    for found in errors.values():
+        first, second = (np.mean(found[arm]) for arm in ("structure", "align"))
+        wanted += [first - second, 100 * (first - second) / first]
+    assert [number(cell) for cell in told["Structure − Align"]] == pytest.approx(wanted, abs=0.01)
+    assert all("[" in cell for cell in told["Structure − Align"])
+    assert set(told["Native − Align + Cross"]) == {"not tested"}
+
+
+def test_intervals_of_the_matched_architecture_control(measured: dict[str, Row], tmp_path: Path):
+    """The middle interval is scipy's t over source means; of one source there is the first alone."""
+    one = TARGETS["tab:reader-capacity-errors"]
+    rows = planted(one, measured, tmp_path, (0, 1, 2), ("align-cross",))
+    means = {route: [] for route in ("m1", "m2", "m2-mismatched")}
+    for row in rows:
+        kept = load_file(row["arrays"]["value"])
+        for route, found in means.items():
+            found.append(kept[f"{route}|cold"][..., -1].mean())
+    lines = {line[2]: line[3:] for line in one.tables(rows)[2].rows if line[1] == "Cold start, h16"}
+    for name, (a, b) in {"M2 − M1": ("m2", "m1"), "M2 − mismatched M2": ("m2", "m2-mismatched")}.items():
+        t = ttest_rel(means[a], means[b]).confidence_interval()
+        shown = [float(x) for x in re.findall(r"-?[\d.]+", lines[name][1])]
+        assert shown == pytest.approx([np.mean(means[a]) - np.mean(means[b]), t.low, t.high], abs=1e-4)
+        assert number(lines[name][0]) == number(lines[name][2]) == pytest.approx(shown[0], abs=1e-4)
+    alone = one.tables(rows[:1])[2].rows
+    assert all("[" in line[3] and line[4:] == ["not tested", "not tested"] for line in alone)
 
 
 def test_gradient_tables_pool_observations_and_tell_sources_and_phases_apart(tmp_path: Path):
