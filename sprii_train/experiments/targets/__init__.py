@@ -1,5 +1,6 @@
 """What `sprii reproduce` knows, by the paper's label."""
 
+from sprii_train.experiments.targets.aliases import ALIASES
 from sprii_train.experiments.targets.base import INFERRED, Group, Pairings, Target
 from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
 from sprii_train.experiments.targets.inferred import INFERRED_TARGETS
@@ -34,15 +35,16 @@ TARGETS: dict[str, Target] = {
     )
 }
 
-__all__ = ["INFERRED", "TARGETS", "Group", "Pairings", "Target", "target"]
+__all__ = ["ALIASES", "INFERRED", "TARGETS", "Group", "Pairings", "Target", "target"]
 
 
 def target(label: str) -> Target:
-    """The target of a label.
+    """The target of a label, or of another label of the same table or figure.
 
     Raises:
         ValueError: naming the legal ones.
     """
+    label = ALIASES.get(label, label)
     if label not in TARGETS:
         raise ValueError(f"unknown table or figure {label!r}; legal: {', '.join(TARGETS)}")
     return TARGETS[label]

@@ -17,7 +17,7 @@ from sprii_envs.banks import Bank, build
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.pairings import PairingCell
 from sprii_train.experiments.presets import PRESET_NAMES, budget
-from sprii_train.experiments.targets import TARGETS, Group, Pairings, Target, target
+from sprii_train.experiments.targets import ALIASES, TARGETS, Group, Pairings, Target, target
 from sprii_train.experiments.targets.base import arms_of, spread_of, spread_table, stacked, value_of
 from sprii_train.experiments.worlds import WORLDS
 from sprii_train.recipes import EVERY_RECIPE
@@ -159,6 +159,12 @@ def test_folders_do_not_clash():
 def test_unknown_target():
     with pytest.raises(ValueError, match=r"unknown table or figure 'tab:refinement'; legal: tab:fidelity-full, .*"):
         target("tab:refinement")
+
+
+def test_other_labels_of_a_table_or_figure():
+    assert not set(ALIASES) & set(TARGETS)
+    for alias, label in ALIASES.items():
+        assert target(alias) is TARGETS[label]
 
 
 @pytest.mark.parametrize("label", [label for label in TARGETS if not label.startswith("fig:")])
