@@ -94,29 +94,26 @@ def paired_contrasts(
 
     Args:
         panels: population → contrast → kind → interval, contrasts from top to bottom.
-        kinds: in the order of their colours, at most five; a contrast may lack some.
+        kinds: in the order of their colours, at most four; a contrast may lack some.
         unit: of the horizontal axis, a power of ten.
     """
     rows = len(next(iter(panels.values())))
     figure = Figure(figsize=(5.4 * len(panels), 0.9 * rows + 1.7), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    marks = {}
+    colours, marks = dict(zip(kinds, READER_COLOURS[1:], strict=False)), {}
     for axis, (population, contrasts) in zip(axes, panels.items(), strict=True):
         for y, found in enumerate(contrasts.values()):
-            for i, (kind, colour) in enumerate(zip(kinds, READER_COLOURS[1:], strict=False)):
-                if kind not in found:
-                    continue
-                at, one = y + 0.2 * (i - (len(kinds) - 1) / 2), found[kind]
-                (line,) = axis.plot([one.low / unit, one.high / unit], [at, at], color=colour, linewidth=2)
+            for i, (kind, one) in enumerate(found.items()):
+                at, colour = y + 0.2 * (i - (len(found) - 1) / 2), colours[kind]
+                (marks[kind],) = axis.plot([one.low / unit, one.high / unit], [at, at], color=colour, linewidth=2)
                 axis.plot(one.estimate / unit, at, "o", color=colour, markersize=5)
-                marks[kind] = line
         axis.axvline(0.0, color="black", linewidth=0.8)
         axis.set_yticks(range(rows), list(contrasts))
         axis.set_title(population, fontsize=10)
         axis.set_xlabel(f"difference of MSE (10$^{{{np.log10(unit):.0f}}}$)")
         axis.grid(axis="x", alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].invert_yaxis()
+    axes[0].set_ylim(rows - 0.5, -0.5)
     figure.legend(
         list(marks.values()), [f"over {kind}" for kind in marks], loc="outside lower center", ncols=len(marks),
         frameon=False, fontsize=9,
