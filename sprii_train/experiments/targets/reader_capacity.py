@@ -33,6 +33,8 @@ PAIRS = {"M2 − M1": ("m2", "m1"), "Mismatched M2 − M1": ("m2-mismatched", "m
 KINDS = ("systems", "paired sources, t", "sources, readers and systems")
 """What an interval accounts for; the latter two need several sources."""
 
+PARTS = ("total", "sensitivity", "cross")  # of Δ_spec
+
 # --- fitted routes and the matched-architecture control ---
 
 
@@ -109,9 +111,6 @@ def specificity_table(rows: Sequence[Row], variants: Mapping[str, str] | None = 
         "Δ_spec is the error with the cross-system context minus the error with the own one; sensitivity is "
         "E‖Ŷ_s − Ŷ_m‖², 2 · cross is 2E⟨Y − Ŷ_m, Ŷ_m − Ŷ_s⟩, and they add up to it in every source and reader.",
     )
-
-
-PARTS = ("total", "sensitivity", "cross")
 
 
 def _pictures(rows: Sequence[Row]) -> list[Picture]:

@@ -81,7 +81,9 @@ def _responses(rows: Sequence[Row]) -> Table:
     lines = []
     for group in arms_of(rows).values():
         for factor in FACTORS:
-            centre, relative = (stacked(group, "response", f"{factor}|reader_{part}") for part in _PARTS)
+            centre, relative = (
+                stacked(group, "response", f"{factor}|reader_{part}") for part in ("centre", "relative")
+            )
             gap = system_bootstrap({"gap": relative - centre}, {"": mean_of("gap")}, seed=SEED)[""]
             shares = (spread(spread_of(group, f"{who}_share_{factor}")) for who in ("reader", "simulator"))
             lines.append([group[0]["label"], factor, *shares, _small(gap)])
@@ -94,9 +96,6 @@ def _responses(rows: Sequence[Row]) -> Table:
         "0.650 to 0.689 / 0.637 to 0.696 for mass / drag / stiffness over its sources, simulator 0.7143 / 0.7149 / "
         "1.0000; its relative − centre of stiffness is 1.551 · 10⁻³.",
     )
-
-
-_PARTS = ("centre", "relative")
 
 
 def _small(found: Interval) -> str:
