@@ -131,7 +131,8 @@ def reductions(families: Mapping[str, Sequence[float]]) -> Figure:
     axis = figure.subplots()
     for x, shares in enumerate(families.values()):
         axis.bar(x, float(np.mean(shares)), 0.65, color=READER_COLOURS[1], alpha=0.9)
-        axis.plot(x + 0.15 * np.linspace(-1, 1, len(shares)), shares, "o", ms=4, mfc="white", mec="black", zorder=3)
+        at = x + 0.12 * (np.arange(len(shares)) - (len(shares) - 1) / 2)
+        axis.plot(at, shares, "o", ms=4, mfc="white", mec="black", zorder=3)
     axis.axhline(0.0, color="black", linewidth=0.8)
     axis.set_xticks(range(len(families)), [name.replace(", ", "\n") for name in families], fontsize=9)
     axis.set_ylabel("100 · (M1 − M2) / M1")

@@ -81,4 +81,5 @@ def test_reductions_are_means_over_sources():
     assert [bar.get_height() for bar in axis.patches] == [0.5, 4.0]
     dots = [np.asarray(line.get_ydata()).tolist() for line in axis.lines if line.get_marker() == "o"]
     assert dots == [[-1.0, 2.0], [4.0]]
+    assert np.asarray(axis.lines[1].get_xdata()).tolist() == [1.0]  # a single source lies in the middle of its bar
     assert [tick.get_text() for tick in axis.get_xticklabels()] == ["Structure", "G₁\npoke"]
