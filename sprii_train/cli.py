@@ -92,14 +92,20 @@ class Reproduce:
     """Sources at once; by default one a core, or as many as the cluster starts."""
     launcher: LauncherName = "local"
     """Where sources are trained and measured: processes here, Slurm jobs, or tasks of a Ray cluster."""
+    device: str = "cpu"
+    """A torch device that sources are trained on, such as cuda; they are measured on the CPU."""
 
     def run(self) -> None:
         """Train and report."""
         if self.list:
             _list_targets()
-        elif not self.target:
+            return
+        if not self.target:
             raise ValueError("say what to reproduce: sprii reproduce --list names it")
-        elif self.target in ("dclean", "tab:dclean-full"):
+        from sprii_train.fit import usable_device
+
+        usable_device(self.device)  # with a launcher too: the precision, which names the folders, is this machine's
+        if self.target in ("dclean", "tab:dclean-full"):
             if self.preset == "states":
                 raise ValueError("D-Clean is learned from states anyway; its presets: smoke, quick, paper")
             _dclean(
@@ -112,6 +118,7 @@ class Reproduce:
                 population=self.population,
                 workers=self.workers,
                 launcher=self.launcher,
+                device=self.device,
             )
         else:
             self._target()
@@ -133,11 +140,13 @@ class Reproduce:
         root = self.out or Path(f"runs/{self.preset}")
         arms = None if self.arms is None else tuple(arm.strip() for arm in self.arms.split(","))
         seeds = None if self.seeds is None else parse_seeds(self.seeds)
-        written = [f"sprii reproduce {self.target}", f"--preset {self.preset}"]
+        written = [f"sprii reproduce {found.label}", f"--preset {self.preset}"]
         for name in ("seeds", "arms", "steps", "out"):
             if (given := getattr(self, name)) is not None:
                 written.append(f"--{name} {shlex.quote(str(given))}")
-        plan = Plan(found, self.preset, root, seeds, arms, self.steps)
+        if self.device != "cpu":
+            written.append(f"--device {self.device}")
+        plan = Plan(found, self.preset, root, seeds, arms, self.steps, self.device)
         page = reproduce(plan, " ".join(written), workers=self.workers, launcher=self.launcher)
         if distributed.rank() == 0:
             print_page(page)
@@ -526,7 +535,7 @@ def _list_targets() -> None:
 
     from sprii_train.experiments.costs import estimate, span
     from sprii_train.experiments.presets import PRESET_NAMES
-    from sprii_train.experiments.targets import TARGETS
+    from sprii_train.experiments.targets import ALIASES, TARGETS
 
     table = Table("table or figure", "what it shows", box=None, pad_edge=False)
     for name in PRESET_NAMES:
@@ -542,6 +551,8 @@ def _list_targets() -> None:
         "Times are of one worker on this machine, from the measured seconds of an update scaled by this machine's rate "
         "of matrix products, with nothing trained yet: targets that share sources share them."
     )
+    told = ", ".join(f"{alias} ({label})" for alias, label in ALIASES.items())
+    console.print(f"Other labels of these tables, and their figures: {told}", soft_wrap=True)
 
 
 def _dclean(
@@ -555,6 +566,7 @@ def _dclean(
     population: str = "test",
     workers: int | None = None,
     launcher: str = "local",
+    device: str = "cpu",
 ) -> None:
     import os
     from dataclasses import replace
@@ -582,6 +594,9 @@ def _dclean(
         written.append(f"--steps {steps}")
     if population != "test":
         written.append(f"--population {population}")
+    if device != "cpu":
+        preset = replace(preset, train=replace(preset.train, device=device))
+        written.append(f"--device {device}")
     if workers is not None and workers < 1:
         raise ValueError(f"--workers is {workers}; legal: an integer >= 1")
     if out not in (Path("runs/quickstart"), Path(f"runs/dclean-{preset_name}")):

@@ -30,8 +30,18 @@ STEP_SECONDS = {
 READER_SECONDS = 0.006  # of an update of a reader or a route
 MEASURE_SECONDS = {"direction": 20.0, "atlas": 20.0, "evidence": 30.0, "cost": 0.0, "gradients": 0.0}
 OTHERS = 60.0  # of every other measure, encoding and probes, without the fits below
-READER_FITS = {"landscape": 1, "value": 4, "sealed": 1, "bottleneck": 4 * 3, "poke-value": 4, "targeted": 2}
-"""Arms of the common reader; an update of the bottleneck's six horizons takes three times as long."""
+READER_FITS = {
+    "landscape": 1,
+    "response": 1,
+    "prefix": 3 * 5 * 1.5,
+    "value": 4,
+    "sealed": 1,
+    "bottleneck": 4 * 3,
+    "poke-value": 4,
+    "targeted": 2,
+}
+"""Arms of the common reader; an update of the bottleneck's six horizons takes three times as long, one of a
+recurrent reader half as long again."""
 ROUTE_FITS = {"value": 4, "routes": 18, "object-routes": 3, "realization": 5}  # in units of `route_updates`
 
 
@@ -54,7 +64,7 @@ def estimate(target: Target, preset: str) -> float | None:
         route_updates = readers.route_updates if spent.route_steps is None else spent.route_steps
         for measure in measures:
             fits = READER_FITS.get(measure, 0) * updates + ROUTE_FITS.get(measure, 0) * route_updates
-            count = 1 if measure == "landscape" else spent.readers
+            count = 1 if measure in ("landscape", "response") else spent.readers
             share = 0.2 if preset == "smoke" else 1.0
             total += sources * (share * MEASURE_SECONDS.get(measure, OTHERS) + count * fits * READER_SECONDS)
     return total * REFERENCE_RATE / product_rate()

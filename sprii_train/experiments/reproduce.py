@@ -31,6 +31,7 @@ class Plan:
     Attributes:
         seeds, arms, steps: replace the preset's where given.
         root: banks and cells, shared by all targets of a folder; the report goes to `root/<label>`.
+        device: that sources are trained on; their folders depend on it through the precision alone.
     """
 
     target: Target
@@ -39,11 +40,13 @@ class Plan:
     seeds: tuple[int, ...] | None = None
     arms: tuple[str, ...] | None = None
     steps: int | None = None
+    device: str = "cpu"
 
     def budget(self, group: Group | Pairings) -> Budget:
         """The budget of a group's sources."""
         found = budget(WORLDS[group.world], self.preset)
         sources = found.sources if self.seeds is None else self.seeds
+        found = replace(found, train=replace(found.train, device=self.device))
         if self.steps in (None, found.train.steps):
             return replace(found, sources=sources)
         train, note = replace(found.train, steps=self.steps), f"{found.note}; here {self.steps:,} steps"

@@ -5,6 +5,7 @@ recipient shows no transition (`app:horizon-conditions`). Its donor is another, 
 whole.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,6 +27,9 @@ free and 1 glide episodes of a held-out system these are the 18 queries × 5 hor
 
 COLD_GROUPS = ("continuous", "combination")
 """The 100 systems of the cold-start panel: 64 continuous ones and 36 unseen combinations."""
+
+PREFIX_KINDS = tuple(kind for kind in ANCHORS if kind != "cold")
+"""Kinds of query with room for the longest recipient prefix before the anchor."""
 
 DONOR_SEED = 20_262
 
@@ -76,6 +80,23 @@ def sealed_cases(source: Source, bank: Bank, standardiser: Standardiser) -> Case
     return _cases(population, _raw(source, bank, "sealed"), standardiser).of_kind("cold")
 
 
+def prefix_cases(source: Source, transitions: int) -> tuple[Cases[Training], Cases[Development]]:
+    """Queries whose last `transitions` + 1 frames are all given, each without a difference, the present one last.
+
+    The training cases are of all kinds with room for the longest prefix, the development cases the moving ones of the
+    100 systems of the cold-start panel (`app:spring-recipient-evidence`). Targets are standardised by these training
+    cases.
+    """
+    train, held_out = (population_of(source.bank, split) for split in ("train", "validation"))
+    assert isinstance(train, Training)
+    assert isinstance(held_out, Development)
+    raw = _raw(source, source.bank, "train", PREFIX_KINDS, transitions)
+    standardiser = fit_standardiser(train, raw["targets"])
+    moving = _cases(held_out, _raw(source, source.bank, "validation", ("moving",), transitions), standardiser)
+    assert moving.strata is not None
+    return _cases(train, raw, standardiser), moving.take(np.isin(moving.strata, COLD_GROUPS))
+
+
 def query_features(learner: JEPA, frames: NDArray[np.uint8]) -> NDArray[np.float64]:
     """Features (n, d_q) of single frames (n, H, W) without a difference: z_s, or the embedding where there is none."""
     return present_features(learner, frames[:, None])
@@ -100,10 +121,12 @@ def donors_of(queries: EpisodeTable, donors: EpisodeTable, seed: int) -> NDArray
     return np.where(own, order[first[at] + counts[at] - 1], row)
 
 
-def query_windows(bank: Bank, split: str) -> tuple[EpisodeTable, NDArray[np.int64]]:
+def query_windows(
+    bank: Bank, split: str, kinds: Sequence[str] = tuple(ANCHORS)
+) -> tuple[EpisodeTable, NDArray[np.int64]]:
     """The episodes of the queries of a split, and the anchors (n,) of their presents."""
     whole = bank.split(split, unseal=True)
-    queries = whole.select(np.isin(whole["kind"], list(ANCHORS)))
+    queries = whole.select(np.isin(whole["kind"], list(kinds)))
     return queries, np.array([ANCHORS[kind] for kind in queries["kind"]])
 
 
@@ -111,17 +134,23 @@ def _cases(population: P, raw: dict[str, Any], standardiser: Standardiser) -> Ca
     return Cases(population, **raw | {"targets": standardiser(raw["targets"]), "horizons": HORIZONS})
 
 
-def _raw(source: Source, bank: Bank, split: str) -> dict[str, Any]:
+def _raw(
+    source: Source, bank: Bank, split: str, kinds: Sequence[str] = tuple(ANCHORS), transitions: int | None = None
+) -> dict[str, Any]:
+    """Fields of `Cases`; with `transitions`, features (n, transitions + 1, d_q) of the frames up to the present."""
     world, learner = source.world, source.learner
-    queries, anchors = query_windows(bank, split)
+    queries, anchors = query_windows(bank, split, kinds)
     donors = world.episodes(bank, split, unseal=True)
     reader = world.reader(bank, learner.config)
     codes = encode_histories(learner, reader, donors, 0)
     episodes, last = queries["episode"], HORIZONS[-1]
     states = bank.windows("states", episodes, anchors, last + 1).astype(np.float64)
+    seen = (transitions or 0) + 1
+    frames = bank.frames(episodes, anchors - seen + 1, seen, learner.config.image)
+    query = query_features(learner, frames.reshape(-1, *frames.shape[2:])).reshape(len(episodes), seen, -1)
     return {
         "systems": queries["system"],
-        "query": query_features(learner, bank.frames(episodes, anchors, 1, learner.config.image)[:, 0]),
+        "query": query[:, 0] if transitions is None else query,
         "context": codes[donors_of(queries, donors, DONOR_SEED)],
         "factors": {name: queries[name].astype(np.float64) for name in world.factors},
         "actions": bank.windows("actions", episodes, anchors, last).astype(np.float64),

@@ -292,18 +292,20 @@ def test_benchmark_envs_prints_ours_beside_the_peers(tmp_path):
 def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys):
     from sprii_train.experiments import costs
     from sprii_train.experiments.presets import PRESET_NAMES
-    from sprii_train.experiments.targets import TARGETS
+    from sprii_train.experiments.targets import ALIASES, TARGETS
 
     monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE)
     status, out, err = in_process(monkeypatch, capsys, "reproduce", "--list")
     assert (status, err) == (0, "")
     head, *lines = out.splitlines()
     assert head.split()[-len(PRESET_NAMES) :] == list(PRESET_NAMES)
-    found = {line.split()[0]: line for line in lines if line.startswith(("tab:", "fig:"))}
+    found = {line.split()[0]: line for line in lines if line.startswith(("tab:", "fig:", "app:"))}
     assert set(found) == {*TARGETS, "tab:dclean-full"}
     for line in found.values():
         told = re.findall(r"(?:< 1|\d+) (?:min|h|days)|(?<= )–(?= |$)", line)
         assert len(told) == len(PRESET_NAMES), line
+    (others,) = [line for line in lines if line.startswith("Other labels")]
+    assert all(f"{alias} ({label})" in others for alias, label in ALIASES.items())
 
 
 @pytest.mark.parametrize(
@@ -318,6 +320,8 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
         (("tab:refinement-full", "--workers", "0"), "--workers is 0"),
         (("tab:refinement-full", "--population", "validation"), "--population is of dclean"),
         (("tab:v3-horizon", "--preset", "states"), "has no preset 'states'; legal: smoke, quick, paper"),
+        (("tab:refinement-full", "--device", "abacus"), "device is 'abacus', which cannot be used here; legal: cpu"),
+        (("dclean", "--device", "cuda:99"), "device is 'cuda:99', which cannot be used here; legal: cpu"),
         (("dclean", "--preset", "states"), "D-Clean is learned from states anyway"),
     ],
 )
@@ -359,3 +363,21 @@ def test_reproduce_writes_down_the_command_that_repeats_it(monkeypatch, capsys, 
     plan, command = calls[1]
     assert command == "sprii reproduce tab:v3-horizon --preset quick"
     assert (plan.seeds, plan.arms, plan.steps, plan.root) == (None, None, None, Path("runs/quick"))
+    in_process(monkeypatch, capsys, "reproduce", "fig:v3-dclean-readers", "--device", "cpu")
+    plan, command = calls[2]
+    assert (plan.target.label, plan.device) == ("tab:v3-bottleneck-endpoints", "cpu")
+    assert command == "sprii reproduce tab:v3-bottleneck-endpoints --preset quick"
+
+
+def test_reproduce_hands_a_device_to_the_training(monkeypatch, capsys):
+    """`cpu:0` is a device of every machine."""
+    import sprii_train.experiments.reproduce as reproducing
+    from sprii_train.reports.page import Page
+
+    plans = []
+    monkeypatch.setattr(reproducing, "reproduce", lambda plan, command, **_: plans.append(plan) or Page(
+        "T", "", [], [], [], command, {}
+    ))  # fmt: skip
+    status, _, _ = in_process(monkeypatch, capsys, "reproduce", "tab:v3-horizon", "--device", "cpu:0")
+    assert status == 0
+    assert plans[0].budget(plans[0].target.groups[0]).train.device == "cpu:0"

@@ -9,7 +9,9 @@ from sprii_train.experiments.measures.formation import formation
 from sprii_train.experiments.measures.gradients import gradients
 from sprii_train.experiments.measures.landscape import landscape
 from sprii_train.experiments.measures.poke_value import poke_value
+from sprii_train.experiments.measures.prefix import prefix
 from sprii_train.experiments.measures.realization import realization
+from sprii_train.experiments.measures.response import response
 from sprii_train.experiments.measures.routes import object_routes, routes
 from sprii_train.experiments.measures.sealed import sealed
 from sprii_train.experiments.measures.targeted import targeted
@@ -27,7 +29,9 @@ MEASURES: dict[str, Measure] = {
     "landscape": landscape,
     "object-routes": object_routes,
     "poke-value": poke_value,
+    "prefix": prefix,
     "realization": realization,
+    "response": response,
     "routes": routes,
     "sealed": sealed,
     "targeted": targeted,

@@ -1,13 +1,15 @@
 """Donor–target landscapes of one SpringWorld source and its fitted reader (`app:landscape`)."""
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from sprii_envs.relations import EpisodeTable
 from sprii_train.analysis.use.landscape import grid_errors, valley
 from sprii_train.analysis.use.queries import first_episodes, pulse_queries
 from sprii_train.analysis.use.simulated import (
@@ -19,6 +21,7 @@ from sprii_train.analysis.use.simulated import (
     query_targets,
     training_levels,
 )
+from sprii_train.analysis.value.cases import Standardiser
 from sprii_train.analysis.value.readers import fit_reader
 from sprii_train.experiments.measures.value import reader_config
 from sprii_train.experiments.sources import Source
@@ -29,23 +32,31 @@ LEVELS = 5
 GROUP = "continuous"  # the 64 development systems off the levels
 
 
-def landscape(source: Source) -> dict[str, Any]:
-    """Valley depths of mass, drag and stiffness at h16 through one fitted Persistent reader (seed 0).
+class Assay(NamedTuple):
+    """One factor's donors through the fixed reader, and the simulator's targets, n systems × L levels."""
 
-    Donor histories and targets are simulated under five levels of one factor; query, actions and every weight stay. The
-    grids of every system are kept beside the model (`landscape-*.safetensors`).
+    factor: str
+    levels: NDArray[np.float64]  # (L,)
+    predicted: NDArray[np.float64]  # (n, L, K, D) standardised increments under each donor level
+    donors: Counterfactuals
+    targets: Counterfactuals
+    standardiser: Standardiser
+
+
+def assays(source: Source) -> Iterator[Assay]:
+    """The assay of every factor, through one Persistent reader (seed 0) that is fitted first.
+
+    Donor histories and targets are simulated under five levels of one factor; query, actions and every weight stay.
     """
     bank, world, learner = source.bank, source.world, source.learner
     cases = spring_cases(source)
     reader = fit_reader(cases.train, "persistent", reader_config(source), 0)
-    table = bank.split("validation").select(bank.split("validation")["group"] == GROUP)
+    table = continuous(source)
     queries = pulse_queries(bank, table)
     histories = first_episodes(table, world.kind)
     query = query_features(learner, bank.frames(queries.episodes, queries.anchors, 1, learner.config.image)[:, 0])
     n, last = len(query), HORIZONS[-1]
     actions = bank.windows("actions", queries.episodes, queries.anchors, last).astype(np.float64)
-    kept: dict[str, NDArray[np.float64]] = {}
-    row: dict[str, Any] = {"systems": np.unique(table["system"]).tolist()}
     for factor in world.factors:
         levels = training_levels(bank.properties[factor], LEVELS)
         donors = donor_histories(bank, histories, factor, levels, length=world.history)
@@ -56,9 +67,26 @@ def landscape(source: Source) -> dict[str, Any]:
             actions=np.repeat(actions, LEVELS, axis=0),
             context=_encode(source, donors).reshape(n * LEVELS, -1),
         )
-        predicted = reader.predict(recipients).reshape(n, LEVELS, len(HORIZONS), -1)[:, :, -1]
-        truth = cases.standardiser(increments(targets, HORIZONS))[:, :, -1]
-        grids = grid_errors(predicted, truth)
+        predicted = reader.predict(recipients).astype(np.float64).reshape(n, LEVELS, len(HORIZONS), -1)
+        yield Assay(factor, levels, predicted, donors, targets, cases.standardiser)
+
+
+def continuous(source: Source) -> EpisodeTable:
+    """Episodes of the development systems that the assay is of."""
+    table = source.bank.split("validation")
+    return table.select(table["group"] == GROUP)
+
+
+def landscape(source: Source) -> dict[str, Any]:
+    """Valley depths of mass, drag and stiffness at h16; see `assays`.
+
+    The grids of every system are kept beside the model (`landscape-*.safetensors`).
+    """
+    kept: dict[str, NDArray[np.float64]] = {}
+    row: dict[str, Any] = {"systems": np.unique(continuous(source)["system"]).tolist()}
+    for factor, levels, predicted, donors, targets, standardiser in assays(source):
+        truth = standardiser(increments(targets, HORIZONS))
+        grids = grid_errors(predicted[:, :, -1], truth[:, :, -1])
         found = valley(grids)
         kept |= {f"{factor}|grids": grids, f"{factor}|levels": levels}
         told = [coverage(donors), coverage(targets)]

@@ -14,7 +14,7 @@ from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.physical import output_weights, sensitivities
 from sprii_train.analysis.value.risks import by_system, reader_errors
 from sprii_train.analysis.value.routes import SCALES, amplitude_errors, fit_routes
-from sprii_train.experiments.measures.value import DONOR_SEED
+from sprii_train.experiments.measures.value import DONOR_SEED, specificity_row
 from sprii_train.experiments.poke_cases import poke_cases
 from sprii_train.experiments.sources import Source
 from sprii_train.experiments.spring_cases import SpringCases, query_windows, spring_cases
@@ -48,6 +48,7 @@ def realization(source: Source) -> dict[str, Any]:
             kept[name] = np.array([grid.mean() for grid in errors])
             row[f"mean_{name}"] = float(kept[name].mean())
         sweeps = [amplitude_errors(route, of.development, seed=DONOR_SEED) for route in m2]
+        row |= {f"{name}{variant}": part for name, part in specificity_row(m2, of.development).items()}
         for donor in ("own", "cross"):
             curve = np.mean([sweep[donor].mean((1, 2)) for sweep in sweeps], axis=0)
             row |= {f"{donor}{variant}_s{scale:g}": float(e) for scale, e in zip(SCALES, curve, strict=True)}

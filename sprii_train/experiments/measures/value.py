@@ -1,17 +1,20 @@
 """Value on SpringWorld: fresh readers and residual routes on one source's frozen features (`app:conditional-value`)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from sprii_train.analysis.theory import Specificity
+from sprii_train.analysis.use.interventions import effect
 from sprii_train.analysis.value.bases import RouteConfig, fit_bases
-from sprii_train.analysis.value.cases import Cases
+from sprii_train.analysis.value.cases import Cases, other_system_rows
 from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.readers import ReaderConfig, fit_readers
 from sprii_train.analysis.value.risks import Predictor, by_system, reader_errors
-from sprii_train.analysis.value.routes import SCALES, amplitude_errors, fit_routes
+from sprii_train.analysis.value.routes import SCALES, Route, amplitude_errors, fit_routes
 from sprii_train.analysis.value.slots import Arm
 from sprii_train.experiments.sources import Source
 from sprii_train.experiments.spring_cases import SpringCases, spring_cases
@@ -47,6 +50,7 @@ def value(source: Source) -> dict[str, Any]:
     for donor in ("own", "cross"):
         curve = np.mean([sweep[donor].mean((1, 2)) for sweep in sweeps], axis=0)
         row |= {f"{donor}_s{scale:g}": float(error) for scale, error in zip(SCALES, curve, strict=True)}
+    row |= specificity_row(m2, cases.development)
     row["zero_context_gap"] = max(
         float(np.abs(route.predict(cases.development, np.zeros_like(route.persistent(cases.development)))
                      - base.predict(cases.development)).max())
@@ -57,6 +61,20 @@ def value(source: Source) -> dict[str, Any]:
     strata = cases.development.strata
     assert strata is not None
     return row | {"systems": systems.tolist(), "strata": strata[first].tolist()}
+
+
+def specificity_row(routes: Sequence[Route], cases: Cases[Any]) -> dict[str, float]:
+    """Δ_spec of fixed M2 routes under the sweep's cross-system contexts, means over readers.
+
+    `spec_total` = `spec_sensitivity` + `spec_cross` (`eq:app-specificity-decomposition`).
+    """
+    other = other_system_rows(cases.systems, DONOR_SEED)
+    found = []
+    for route in routes:
+        p = route.persistent(cases)
+        found.append(effect(cases.targets, route.predict(cases, p), route.predict(cases, p[other]), cases.systems))
+    parts = np.mean([each.specificity for each in found], axis=0)
+    return {f"spec_{name}": float(part) for name, part in zip(Specificity._fields, parts, strict=True)}
 
 
 def reader_config(source: Source) -> ReaderConfig:

@@ -1,5 +1,6 @@
 """What `sprii reproduce` knows, by the paper's label."""
 
+from sprii_train.experiments.targets.aliases import ALIASES
 from sprii_train.experiments.targets.base import INFERRED, Group, Pairings, Target
 from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
 from sprii_train.experiments.targets.inferred import INFERRED_TARGETS
@@ -7,9 +8,12 @@ from sprii_train.experiments.targets.pairings import PAIRING_TARGETS
 from sprii_train.experiments.targets.poke import POKE_TARGETS
 from sprii_train.experiments.targets.poke_inputs import POKE_INPUT_TARGETS
 from sprii_train.experiments.targets.poke_value import POKE_VALUE_TARGETS
+from sprii_train.experiments.targets.reader_capacity import READER_CAPACITY_TARGETS
 from sprii_train.experiments.targets.realization import REALIZATION_TARGETS
 from sprii_train.experiments.targets.spring import SPRING_TARGETS
 from sprii_train.experiments.targets.spring_gradients import SPRING_GRADIENT_TARGETS
+from sprii_train.experiments.targets.spring_landscape import SPRING_LANDSCAPE_TARGETS
+from sprii_train.experiments.targets.spring_prefix import SPRING_PREFIX_TARGETS
 from sprii_train.experiments.targets.spring_sealed import SPRING_SEALED_TARGETS
 
 TARGETS: dict[str, Target] = {
@@ -21,6 +25,9 @@ TARGETS: dict[str, Target] = {
         *INFERRED_TARGETS,
         *POKE_VALUE_TARGETS,
         *SPRING_TARGETS,
+        *SPRING_LANDSCAPE_TARGETS,
+        *SPRING_PREFIX_TARGETS,
+        *READER_CAPACITY_TARGETS,
         *REALIZATION_TARGETS,
         *SPRING_GRADIENT_TARGETS,
         *SPRING_SEALED_TARGETS,
@@ -28,15 +35,16 @@ TARGETS: dict[str, Target] = {
     )
 }
 
-__all__ = ["INFERRED", "TARGETS", "Group", "Pairings", "Target", "target"]
+__all__ = ["ALIASES", "INFERRED", "TARGETS", "Group", "Pairings", "Target", "target"]
 
 
 def target(label: str) -> Target:
-    """The target of a label.
+    """The target of a label, or of another label of the same table or figure.
 
     Raises:
         ValueError: naming the legal ones.
     """
+    label = ALIASES.get(label, label)
     if label not in TARGETS:
         raise ValueError(f"unknown table or figure {label!r}; legal: {', '.join(TARGETS)}")
     return TARGETS[label]

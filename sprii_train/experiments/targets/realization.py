@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from sprii_train.analysis.value.realization import Realization, realization_row
 from sprii_train.analysis.value.routes import SCALES
 from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, arrays_of, spread_of
-from sprii_train.experiments.targets.spring import amplitude_pictures
+from sprii_train.experiments.targets.reader_capacity import amplitude_pictures, specificity_table
 from sprii_train.reports.claims import Claim
 from sprii_train.reports.page import Picture, Table, number, spread
+from sprii_train.reports.value_figures import reductions
 
 PANELS = (("", "Standard M2"), ("-phys", "Physically weighted M2"))
 DONORS = (("own", "own"), ("cross", "cross-system"))
@@ -43,6 +46,22 @@ def _grid(rows: Sequence[Row]) -> list[Table]:
     return [Table("Reader recovery by source family", columns, lines, note)]
 
 
+def _grid_pictures(rows: Sequence[Row]) -> list[Picture]:
+    shares = {}
+    for name, group in arms_of(rows).items():
+        world = f", {name.split('/')[0]}" if "/" in name else ""
+        kept = [arrays_of(row, "realization") for row in group]
+        shares[f"{group[0]['label']}{world}"] = [float(np.mean(100 * (k["m1"] - k["m2"]) / k["m1"])) for k in kept]
+    spring = [row for row in rows if row["world"] == "spring"]
+    recovered = Picture(
+        "recovery",
+        "What M2 recovers by source family",
+        "Mean error reduction within fits, 100 · (M1 − M2)/M1, readers within a source first; positive favours M2.",
+        reductions(shares),
+    )
+    return [recovered, *(amplitude_pictures(spring) if spring else [])]
+
+
 def _replacements(rows: Sequence[Row]) -> list[Table]:
     return [
         Table(
@@ -56,7 +75,7 @@ def _replacements(rows: Sequence[Row]) -> list[Table]:
             "At s = 0 the route is the recipient-only base R0, not M1.",
         )
         for variant, title in PANELS
-    ]
+    ] + [specificity_table(rows, dict(PANELS))]
 
 
 def _sweep_pictures(rows: Sequence[Row]) -> list[Picture]:
@@ -117,7 +136,8 @@ REALIZATION_TARGETS = (
          Group("poke", ("g1", "g2"), ("realization",))),
         _grid,
         GRID_CLAIMS,
-        note=NOTE,
+        _grid_pictures,
+        NOTE,
     ),
     Target(
         "tab:realization-replacements",

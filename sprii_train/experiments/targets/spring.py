@@ -1,14 +1,10 @@
-"""SpringWorld's tables: components, landscapes, horizons, bottlenecks and realization routes."""
+"""SpringWorld's tables of recipes and fresh readers: components, weights, horizons, bottlenecks."""
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from sprii_train.analysis.bootstrap import system_bootstrap
-from sprii_train.analysis.statistics import HISTORY_GAIN, difference, mean_of
-from sprii_train.analysis.use.landscape import valley
+from sprii_train.analysis.statistics import HISTORY_GAIN, Contrast, Interval, difference, mean_of, reduction
 from sprii_train.analysis.value.curves import DECODE_MINUS_PERSISTENT, horizon_curve
-from sprii_train.analysis.value.routes import SCALES
 from sprii_train.experiments.spring_cases import HORIZONS
 from sprii_train.experiments.targets.base import (
     Group,
@@ -19,20 +15,21 @@ from sprii_train.experiments.targets.base import (
     spread_of,
     spread_table,
     stacked,
-    value_of,
 )
+from sprii_train.recipes import EVERY_RECIPE
 from sprii_train.reports.claims import Claim
-from sprii_train.reports.page import Picture, Table, interval, number, spread
-from sprii_train.reports.use_figures import Amplitudes, Panel, amplitude_curves, landscapes, valley_depths
+from sprii_train.reports.page import Picture, Table, interval, spread
+from sprii_train.reports.value_figures import reader_horizons
 
 FACTORS = ("mass", "drag", "stiffness")
 COMPONENTS = ("structure", "align", "cross", "align-cross")
 CORE = ("structure", "align", "align-cross")
 WEIGHTS = ("weights-0.25-0.1", "align-cross", "weights-4-0.1", "weights-1-0.025", "weights-1-0.4")
-BOOTSTRAP_SEED = 0
+SEED = 0
 
 
-def _strata(rows: Sequence[Row], panel: str) -> list[str]:
+def strata_of(rows: Sequence[Row], panel: str) -> list[str]:
+    """The strata of a panel's systems."""
     strata = list(rows[0]["strata"])
     return strata if panel != "cold" else [s for s in strata if s in ("continuous", "combination")]
 
@@ -40,7 +37,62 @@ def _strata(rows: Sequence[Row], panel: str) -> list[str]:
 # --- components: task error and geometry ---
 
 
-def _components(rows: Sequence[Row]) -> list[Table]:
+QUERIES = {"Cold start, 100 systems": "cold", "Moving, 178 systems": "moving_kind"}
+PAIRS = (
+    ("structure", "align"), ("structure", "cross"), ("structure", "align-cross"), ("align", "align-cross"),
+    ("cross", "align-cross"), ("native", "align-cross"),
+)  # fmt: skip
+"""Recipes compared: the second one is expected to have the lower error."""
+
+
+def _intervals(rows: Sequence[Row], pairs: Sequence[tuple[str, str]]) -> list[Table]:
+    groups = arms_of(rows)
+    labels = {arm: EVERY_RECIPE[arm].label for arm in dict.fromkeys(arm for pair in pairs for arm in pair)}
+    errors = {
+        (arm, panel): stacked(group, "value", f"persistent|{panel}")[..., -1]
+        for arm, group in groups.items()
+        for panel in QUERIES.values()
+    }
+
+    def told(panel: str, arms: Sequence[str], contrast: Contrast) -> str:
+        if not set(arms) <= set(groups):
+            return "not tested"
+        given = {arm: errors[arm, panel] for arm in arms}
+        return interval(system_bootstrap(given, {"": contrast}, seed=SEED, strata=strata_of(rows, panel))[""])
+
+    absolute = [
+        [group[0]["label"], *(told(panel, (arm,), mean_of(arm)) for panel in QUERIES.values())]
+        for arm, group in groups.items()
+    ]
+    paired = [
+        [
+            f"{labels[a]} − {labels[b]}",
+            *(
+                told(panel, (a, b), contrast)
+                for panel in QUERIES.values()
+                for contrast in (difference(a, b), reduction(b, denominator=a))
+            ),
+        ]
+        for a, b in pairs
+    ]
+    heads = [f"{query}: {what}" for query in QUERIES for what in ("difference", "reduction in percent")]
+    return [
+        Table(
+            "C. Persistent error at h16 [95 % interval]",
+            ["Recipe", *QUERIES],
+            absolute,
+            "Stratified system bootstrap, 10,000 draws, conditional on the sources and readers.",
+        ),
+        Table(
+            "D. Differences between recipes [95 % interval]",
+            ["Contrast", *heads],
+            paired,
+            "The same draws, paired by system; positive favours the second recipe.",
+        ),
+    ]
+
+
+def _components(rows: Sequence[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -> list[Table]:
     task = spread_table(
         rows,
         "A. Cold-start error at h16 (100 development systems, 600 cases)",
@@ -61,7 +113,7 @@ def _components(rows: Sequence[Row]) -> list[Table]:
         first="Recipe",
         note="ρ is partial Spearman of code and factor distances; R² a ridge probe of log factors on single histories.",
     )
-    return [task, geometry]
+    return [task, geometry, *_intervals(rows, pairs)]
 
 
 COMPONENT_CLAIMS = (
@@ -109,102 +161,45 @@ COMPONENT_CLAIMS = (
     ),
 )
 
-# --- landscapes ---
-
-
-def _valleys(group: Sequence[Row]) -> dict[str, Panel]:
-    """Each factor's landscape, sources equal, with the system interval of its depth."""
-    found = {}
-    for factor in FACTORS:
-        one = valley(stacked(group, "landscape", f"{factor}|grids").mean(0))
-        depth = system_bootstrap({"depth": one.depths}, {"": mean_of("depth")}, seed=BOOTSTRAP_SEED)[""]
-        found[factor] = Panel(one, depth)
-    return found
-
-
-def _landscape_tables(rows: Sequence[Row]) -> list[Table]:
-    lines = [
-        [group[0]["label"], factor, interval(panel.depth), number(panel.valley.rho), str(len(group))]
-        for group in arms_of(rows).values()
-        for factor, panel in _valleys(group).items()
-    ]
-    ended = ", ".join(f"{factor} {sum(int(row[f'ended_{factor}']) for row in rows)}" for factor in FACTORS)
-    return [
-        Table(
-            "Valley depth at h16, 64 continuous development systems",
-            ["Recipe", "Factor", "Depth [95 % interval]", "ρ of the grid", "Sources"],
-            lines,
-            "Mean off-diagonal minus mean diagonal error of the 5 × 5 donor–target grid through fixed weights; "
-            "intervals resample systems, 10,000 draws, conditional on the fitted models. Simulated episodes that ended "
-            f"early: {ended}.",
-        )
-    ]
-
-
-def _landscape_pictures(rows: Sequence[Row]) -> list[Picture]:
-    groups = arms_of(rows)
-    panels = {name: _valleys(group) for name, group in groups.items()}
-    labels = {name: str(group[0]["label"]) for name, group in groups.items()}
-    kept = arrays_of(rows[0], "landscape")
-    levels = {factor: kept[f"{factor}|levels"] for factor in FACTORS}
-    depths = {name: {factor: panel.depth for factor, panel in found.items()} for name, found in panels.items()}
-    sources = {
-        name: {factor: [float(row[f"depth_{factor}"]) for row in group] for factor in FACTORS}
-        for name, group in groups.items()
-    }
-    return [
-        Picture(
-            "landscape",
-            "Donor–target landscapes",
-            "Error at h16 under every donor level against every target level. A reader that uses its donor's physics "
-            "has its lowest errors on the diagonal.",
-            landscapes(panels, levels, labels),
-        ),
-        Picture("depths", "Valley depth by recipe", "", valley_depths(depths, labels, sources)),
-    ]
-
-
-LANDSCAPE_CLAIMS = tuple(
-    Claim(
-        f"The {factor} landscape of Align + Cross has a valley: its depth is positive",
-        ("align-cross",),
-        lambda a, factor=factor: a["align-cross"][f"depth_{factor}"],
-        lambda v: v > 0,
-        f"depth (> 0; paper {paper})",
-    )
-    for factor, paper in zip(FACTORS, (0.182, 0.0303, 0.0240), strict=True)
-) + tuple(
-    Claim(
-        f"The {factor} valley of Align + Cross is deeper than Structure's",
-        ("structure", "align-cross"),
-        lambda a, factor=factor: a["align-cross"][f"depth_{factor}"] - a["structure"][f"depth_{factor}"],
-        lambda v: v > 0,
-        "difference of depths (> 0)",
-    )
-    for factor in FACTORS
-)
-
 # --- horizons, bottlenecks ---
 
 
+KINDS = {"cold_kind": "Cold", "moving_kind": "Moving"}
+READERS = {"null": "Null", "persistent": "Persistent", "decode": "Decode", "oracle": "Oracle"}
+
+
+def _gains(rows: Sequence[Row], panel: str) -> dict[int, Interval]:
+    errors = {arm: stacked(rows, "value", f"{arm}|{panel}") for arm in ("null", "persistent")}
+    return horizon_curve(errors, HISTORY_GAIN, HORIZONS, seed=SEED, strata=strata_of(rows, panel))
+
+
 def _horizons(rows: Sequence[Row]) -> list[Table]:
-    curves = {
-        panel: horizon_curve(
-            {arm: stacked(rows, "value", f"{arm}|{panel}") for arm in ("null", "persistent")},
-            HISTORY_GAIN,
-            HORIZONS,
-            seed=BOOTSTRAP_SEED,
-            strata=_strata(rows, panel),
-        )
-        for panel in ("cold_kind", "moving_kind")
-    }
+    curves = [_gains(rows, panel) for panel in KINDS]
     return [
         Table(
             "Error reduction of Persistent against Null, percent",
-            ["Horizon", "Cold: gain [95 % interval]", "Moving: gain [95 % interval]"],
-            [[str(h), interval(curves["cold_kind"][h]), interval(curves["moving_kind"][h])] for h in HORIZONS],
+            ["Horizon", *(f"{kind}: gain [95 % interval]" for kind in KINDS.values())],
+            [[str(h), *(interval(curve[h]) for curve in curves)] for h in HORIZONS],
             "178 development systems; stratified system bootstrap, 10,000 draws.",
         )
+    ]
+
+
+def _horizon_pictures(rows: Sequence[Row]) -> list[Picture]:
+    return [
+        Picture(
+            kind.lower(),
+            f"{kind} queries: readers by horizon",
+            "Left: standardised MSE. Right: error reduction of Persistent against Null in percent, with pointwise "
+            "intervals over systems.",
+            reader_horizons(
+                HORIZONS,
+                {label: stacked(rows, "value", f"{arm}|{panel}").mean((0, 1, 2)) for arm, label in READERS.items()},
+                list(_gains(rows, panel).values()),
+                "gain of Persistent (%)",
+            ),
+        )
+        for panel, kind in KINDS.items()
     ]
 
 
@@ -242,15 +237,14 @@ def _gain(row: Row, panel: str, k: int) -> float:
 
 
 def _bottleneck(rows: Sequence[Row]) -> list[Table]:
-    columns = {"Null": "null", "Persistent": "persistent", "Decode": "decode", "Oracle": "oracle"}
     lines = []
     for title, panel in (("Cold start: 100 systems / 600 cases, h16", "cold"), ("Full mixture: 178 systems", "full")):
-        lines.append([title, *(spread(spread_of(rows, f"{panel}_{arm}")) for arm in columns.values())])
+        lines.append([title, *(spread(spread_of(rows, f"{panel}_{arm}")) for arm in READERS)])
     gap = system_bootstrap(
         {arm: stacked(rows, "value", f"{arm}|cold")[..., -1] for arm in ("decode", "persistent")},
         {"": DECODE_MINUS_PERSISTENT},
-        seed=BOOTSTRAP_SEED,
-        strata=_strata(rows, "cold"),
+        seed=SEED,
+        strata=strata_of(rows, "cold"),
     )[""]
     probes = spread_table(
         rows,
@@ -259,7 +253,12 @@ def _bottleneck(rows: Sequence[Row]) -> list[Table]:
         first="Recipe",
     )
     return [
-        Table("A. Reader risk", ["Population", *columns], lines, f"Decode − Persistent, cold start: {interval(gap)}."),
+        Table(
+            "A. Reader risk",
+            ["Population", *READERS.values()],
+            lines,
+            f"Decode − Persistent, cold start: {interval(gap)}.",
+        ),
         probes,
     ]
 
@@ -288,111 +287,7 @@ BOTTLENECK_CLAIMS = (
     ),
 )
 
-# --- realization ---
-
-
-def _realization(rows: Sequence[Row]) -> list[Table]:
-    routes = {"R0": "r0", "M1": "m1", "M2 matched": "m2", "M2 mismatched": "m2-mismatched"}
-    tables = [
-        spread_table(rows, title, {name: f"{panel}_{route}" for name, route in routes.items()}, first="Recipe")
-        for title, panel in (("Full development mixture", "full"), ("Cold start, h16", "cold"))
-    ]
-    contrasts = []
-    for group in arms_of(rows).values():
-        for title, panel in (("full", "full"), ("cold start", "cold")):
-            errors = {r: _mean_horizons(stacked(group, "value", f"{r}|{panel}"), panel) for r in routes.values()}
-            found = system_bootstrap(
-                errors,
-                {"M1 − M2": difference("m1", "m2"), "mismatched − matched M2": difference("m2-mismatched", "m2")},
-                seed=BOOTSTRAP_SEED,
-                strata=_strata(rows, panel),
-            )
-            contrasts += [[group[0]["label"], title, name, interval(each)] for name, each in found.items()]
-    tables.append(
-        Table(
-            "Paired differences of error; positive favours matched M2",
-            ["Recipe", "Population", "Contrast", "Difference [95 % interval]"],
-            contrasts,
-            "M2(h, 0) = R0(h): largest absolute difference of predictions "
-            + number(max(float(value_of(row, "zero_context_gap")) for row in rows))
-            + ".",
-        )
-    )
-    lines = [
-        [group[0]["label"], donor, *(spread(spread_of(group, f"{key}_s{s:g}")) for s in SCALES)]
-        for group in arms_of(rows).values()
-        for donor, key in (("own", "own"), ("cross-system", "cross"))
-    ]
-    tables.append(
-        Table("Error as contexts are scaled by s", ["Recipe", "Donor", *(f"s = {s:g}" for s in SCALES)], lines)
-    )
-    return tables
-
-
-def _mean_horizons(errors: np.ndarray, panel: str) -> np.ndarray:
-    return errors[..., -1] if panel == "cold" else errors.mean(-1)
-
-
-def amplitude_pictures(rows: Sequence[Row], variant: str = "", title: str = "") -> list[Picture]:
-    """Errors as contexts are scaled, of own and of cross-system donors.
-
-    Args:
-        variant: `-phys` for the weighted route.
-        title: of the route, where there are several.
-    """
-    groups = arms_of(rows)
-    curves = {
-        name: Amplitudes(
-            np.array(SCALES),
-            *(
-                np.mean([[row[f"{donor}{variant}_s{s:g}"] for s in SCALES] for row in group], axis=0)
-                for donor in ("own", "cross")
-            ),
-        )
-        for name, group in groups.items()
-    }
-    return [
-        Picture(
-            f"amplitudes{variant}",
-            f"{title}: error as the persistent input is scaled" if title else "Error as the persistent input is scaled",
-            "Own-system context lowers the error where the route uses what is in it; another system's raises it.",
-            amplitude_curves(curves, {name: str(group[0]["label"]) for name, group in groups.items()}),
-        )
-    ]
-
-
-REALIZATION_CLAIMS = (
-    Claim(
-        "M2 with no context is the recipient-only base",
-        ("align-cross",),
-        lambda a: a["align-cross"]["zero_context_gap"],
-        lambda v: v < 1e-5,
-        "largest difference of predictions (< 1e-5)",
-    ),
-    Claim(
-        "With Align + Cross, M2 has lower error than M1 on the full mixture",
-        ("align-cross",),
-        lambda a: a["align-cross"]["full_m1"] - a["align-cross"]["full_m2"],
-        lambda v: v > 0,
-        "gain (> 0; paper 0.049)",
-    ),
-    Claim(
-        "Matched context beats a mismatched reader of the same architecture, full mixture and cold start",
-        ("align-cross",),
-        lambda a: min(
-            a["align-cross"][f"{panel}_m2-mismatched"] - a["align-cross"][f"{panel}_m2"] for panel in ("full", "cold")
-        ),
-        lambda v: v > 0,
-        "smaller difference (> 0; paper 0.055)",
-    ),
-    Claim(
-        "Scaling another system's context up raises the error",
-        ("align-cross",),
-        lambda a: a["align-cross"]["cross_s1"] - a["align-cross"]["cross_s0"],
-        lambda v: v > 0,
-        "error at s = 1 minus at s = 0 (> 0; paper 0.079)",
-    ),
-)
+# --- one source a recipe ---
 
 
 def _complete(rows: Sequence[Row]) -> list[Table]:
@@ -425,6 +320,11 @@ COMPLETE_CLAIMS = tuple(
     )
 )
 
+
+def _weights(rows: Sequence[Row]) -> list[Table]:
+    return _components(rows, [(arm, "align-cross") for arm in WEIGHTS if arm != "align-cross"])
+
+
 WEIGHT_CLAIMS = tuple(
     Claim(
         f"{what} from the default raises the cold-start h16 error",
@@ -449,19 +349,12 @@ SPRING_TARGETS = (
         COMPONENT_CLAIMS,
     ),
     Target(
-        "tab:spring-functional-landscape",
-        "SpringWorld: donor–target landscapes",
-        (Group("spring", COMPONENTS, ("landscape",), ("structure", "align-cross")),),
-        _landscape_tables,
-        LANDSCAPE_CLAIMS,
-        _landscape_pictures,
-    ),
-    Target(
         "tab:v3-horizon",
         "SpringWorld: the benefit of history by horizon",
         (Group("spring", ("align-cross",), ("value",)),),
         _horizons,
         HORIZON_CLAIMS,
+        _horizon_pictures,
     ),
     Target(
         "tab:spring-same-donor",
@@ -469,15 +362,6 @@ SPRING_TARGETS = (
         (Group("spring", ("align-cross",), ("formation", "value")),),
         _bottleneck,
         BOTTLENECK_CLAIMS,
-    ),
-    Target(
-        "tab:reader-capacity-errors",
-        "SpringWorld: realization routes and the matched-architecture control",
-        (Group("spring", ("structure", "align-cross"), ("value",)),),
-        _realization,
-        REALIZATION_CLAIMS,
-        amplitude_pictures,
-        "The weighted routes are in tab:realization-complete-grid.",
     ),
     Target(
         "tab:spring-complete",
@@ -492,7 +376,7 @@ SPRING_TARGETS = (
         "tab:spring-lambda",
         "SpringWorld: sensitivity to the relation weights",
         (Group("spring", WEIGHTS, ("formation", "value")),),
-        _components,
+        _weights,
         WEIGHT_CLAIMS,
     ),
 )

@@ -24,7 +24,14 @@ from sprii_train.experiments.measures.targeted import mass_dominance
 from sprii_train.experiments.measures.value import reader_config
 from sprii_train.experiments.poke_cases import donor_probes, poke_cases
 from sprii_train.experiments.sources import ReaderBudget, Source
-from sprii_train.experiments.spring_cases import donors_of, query_windows, sealed_cases, spring_cases, training_cases
+from sprii_train.experiments.spring_cases import (
+    donors_of,
+    prefix_cases,
+    query_windows,
+    sealed_cases,
+    spring_cases,
+    training_cases,
+)
 from sprii_train.experiments.worlds import SPRING_WORLD
 
 BUDGET = ReaderBudget(2, 5, 10)
@@ -242,7 +249,32 @@ def test_realization_of_either_world(name: str, request: pytest.FixtureRequest):
         assert row[f"own{variant}_s0"] == row[f"cross{variant}_s0"]  # no context, no donor
         assert row[f"own{variant}_s1"] == pytest.approx(row[f"mean_m2{variant}"], rel=1e-6)
         assert row[f"own{variant}_s1"] != row[f"cross{variant}_s1"]
+        total, sensitivity, rest = (row[f"spec_{part}{variant}"] for part in ("total", "sensitivity", "cross"))
+        assert sensitivity > 0
+        assert total == pytest.approx(sensitivity + rest, abs=1e-9)
+        # Systems have equally many cases, so that their mean is that of the cases.
+        assert total == pytest.approx(row[f"cross{variant}_s1"] - row[f"own{variant}_s1"], abs=1e-7)
     assert row["own_s0"] == pytest.approx(row["own-phys_s0"])  # the recipient-only base of both
+
+
+# SpringWorld's recipient prefixes
+
+
+def test_prefix_rows_are_those_of_readers_of_each_prefix(spring_source: Source):
+    source = replace(spring_source, cell=replace(spring_source.cell, measure="prefix"))
+    row = MEASURES["prefix"](source)
+    kept = load_file(source.folder / source.cell.arrays)
+    train, moving = prefix_cases(source, 8)
+    for i, r in ((0, 0), (2, 2)):
+        readers = fit_readers(train, "persistent", replace(reader_config(source), prefix=r), (0, 1))
+        errors = [((reader.predict(moving) - moving.targets) ** 2).mean(-1)[:, -1] for reader in readers]
+        by_hand = [[e[moving.systems == s].mean() for s in np.unique(moving.systems)] for e in errors]
+        np.testing.assert_allclose(kept["persistent"][i, ..., -1], by_hand, rtol=1e-4)
+        assert row[f"persistent_r{r}"] == pytest.approx(np.mean(by_hand), rel=1e-5)
+    assert {arm: grid.shape for arm, grid in kept.items()} == dict.fromkeys(
+        ("null", "persistent", "oracle"), (5, 2, 5, 5)
+    )
+    assert row["prefix_strata"] == ["continuous"] * 3 + ["combination"] * 2
 
 
 # SpringWorld's sealed systems

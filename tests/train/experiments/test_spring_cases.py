@@ -15,6 +15,7 @@ from sprii_train.experiments.spring_cases import (
     HORIZONS,
     SpringCases,
     donors_of,
+    prefix_cases,
     query_features,
     spring_cases,
 )
@@ -143,3 +144,24 @@ def test_a_query_without_another_episode_has_no_donor(spring_bank: Bank):
         donors_of(forced, one_each, 0)
     with pytest.raises(ValueError, match="needs a donor of its system"):
         donors_of(table, forced.select(forced["system"] != forced["system"].max()), 0)
+
+
+def test_prefixes_end_at_the_present_and_show_one_frame_after_another(spring_source: Source, spring_bank: Bank):
+    train, moving = prefix_cases(spring_source, 8)
+    table = queries(spring_bank, "validation")
+    rows = np.flatnonzero((table["kind"] == "moving") & np.isin(table["group"], ["continuous", "combination"]))
+    assert moving.systems.tolist() == table["system"][rows].tolist()
+    assert moving.query.shape[:2] == (len(rows), 9) == (5 * 3, 9)
+    assert set(moving.kinds.tolist()) == {"moving"}  # type: ignore[union-attr]
+    assert set(train.kinds.tolist()) == set(KINDS) - {"cold"}  # type: ignore[union-attr]
+    states = spring_bank["states"].astype(np.float64)
+    for i, row in enumerate(rows[:2]):
+        episode = table["episode"][row]
+        frames = spring_bank.world.draw(states[episode, 87:96], IMAGE)
+        np.testing.assert_allclose(moving.query[i], query_features(spring_source.learner, frames), atol=1e-5)
+    whole = spring_cases(spring_source).development.of_kind("moving")
+    shared = np.isin(whole.systems, moving.systems)
+    np.testing.assert_allclose(moving.query[:, -1], whole.query[shared], atol=1e-5)  # r = 0 is the usual query
+    flat = train.targets.reshape(-1, 8)
+    np.testing.assert_allclose(flat.mean(0), 0.0, atol=1e-9)
+    np.testing.assert_allclose(flat.std(0), 1.0, rtol=1e-9)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from scipy.stats import ttest_rel
 from tiny_sources import cell_of, row_of, silent
 from tiny_worlds import D_CLEAN_SMALL, SPRING_SEALED_SMALL
 
@@ -16,7 +17,7 @@ from sprii_envs.banks import Bank, build
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.pairings import PairingCell
 from sprii_train.experiments.presets import PRESET_NAMES, budget
-from sprii_train.experiments.targets import TARGETS, Group, Pairings, Target, target
+from sprii_train.experiments.targets import ALIASES, TARGETS, Group, Pairings, Target, target
 from sprii_train.experiments.targets.base import arms_of, spread_of, spread_table, stacked, value_of
 from sprii_train.experiments.worlds import WORLDS
 from sprii_train.recipes import EVERY_RECIPE
@@ -122,7 +123,7 @@ def check_tables(tables: Sequence[Table]) -> None:
 def test_what_a_target_names_exists(label: str):
     one = TARGETS[label]
     assert target(label) is one
-    assert re.fullmatch(r"(tab|fig):[a-z0-9-]+", label)
+    assert re.fullmatch(r"(tab|fig|app):[a-z0-9-]+", label)
     assert one.folder == label.replace(":", "-")
     assert one.title
     assert one.groups
@@ -160,7 +161,13 @@ def test_unknown_target():
         target("tab:refinement")
 
 
-@pytest.mark.parametrize("label", [label for label in TARGETS if label.startswith("tab:")])
+def test_other_labels_of_a_table_or_figure():
+    assert not set(ALIASES) & set(TARGETS)
+    for alias, label in ALIASES.items():
+        assert target(alias) is TARGETS[label]
+
+
+@pytest.mark.parametrize("label", [label for label in TARGETS if not label.startswith("fig:")])
 def test_the_papers_table_is_printed_beside_ours(label: str):
     panels = paper_panels(label)
     assert panels
@@ -314,11 +321,11 @@ def test_quotes_of_pokeworld():
 
 
 def test_quotes_of_springworld():
-    names = {"structure": "Structure", "align": "Align", "cross": "Cross", "align-cross": "Align + Cross"}
+    recipes = {"structure": "Structure", "align": "Align", "cross": "Cross", "align-cross": "Align + Cross"}
     head, means = paper_panels("tab:v3-spring-components")[0]
     cold = dict(zip(head[1:], map(number, means[1:]), strict=True))
     geometry = lines("tab:v3-spring-components", 1)
-    arms = {a: {"cold_persistent": cold[n], "validation": {"ratio": geometry[n][2]}} for a, n in names.items()}
+    arms = {a: {"cold_persistent": cold[n], "validation": {"ratio": geometry[n][2]}} for a, n in recipes.items()}
     quoted("tab:v3-spring-components", arms, 6)
 
     cold_start = next(iter(lines("tab:spring-same-donor").values()))
@@ -367,9 +374,16 @@ def test_quotes_of_springworld():
             row |= {f"{key}{variant}_s0": number(line[2]), f"{key}{variant}_s1": number(line[-1])}
     quoted("tab:realization-replacements", {"align-cross": row}, 4)
 
-    depths = {factor: lines("tab:spring-functional-landscape")[factor.capitalize()][0]
-              for factor in ("mass", "drag", "stiffness")}  # fmt: skip
-    quoted("tab:spring-functional-landscape", {"align-cross": {f"depth_{f}": d for f, d in depths.items()}}, 3)
+    row = {}
+    for reader, first, last in paper_panels("app:spring-recipient-evidence")[0][1:]:
+        row |= {f"{reader.lower()}_r0": number(first), f"{reader.lower()}_r8": number(last)}
+    quoted("app:spring-recipient-evidence", {"align-cross": row}, 4)
+
+    arms = {}
+    for arm, (label, *cells) in zip(recipes, paper_panels("tab:spring-functional-landscape")[1][1:], strict=True):
+        assert label == recipes[arm]
+        arms[arm] = {f"depth_{f}": number(cell) for f, cell in zip(("mass", "drag", "stiffness"), cells, strict=True)}
+    quoted("tab:spring-functional-landscape", arms, 9)
 
 
 def test_quotes_of_readers():
@@ -455,6 +469,64 @@ def test_arrays_are_stacked_over_sources(tmp_path: Path):
     found = stacked(rows, "value", "e")
     assert found.dtype == np.float64
     assert found.tolist() == [[0.0] * 3, [1.0] * 3]
+
+
+def test_differences_of_depth_between_recipes(measured: dict[str, Row], tmp_path: Path):
+    one = TARGETS["tab:spring-functional-landscape"]
+    rows = planted(one, measured, tmp_path, (0, 1))
+    depths = {}
+    for row in rows:
+        off = ~np.eye(5, dtype=bool)
+        grid = load_file(row["arrays"]["landscape"])["mass|grids"]
+        depths.setdefault(row["arm"], []).append(np.mean([g[off].mean() - g[~off].mean() for g in grid]))
+    s, a, x, ax = (np.mean(depths[arm]) for arm in ("structure", "align", "cross", "align-cross"))
+    told = {line[0]: number(line[1]) for line in one.tables(rows)[1].rows}
+    assert list(told.values()) == pytest.approx([ax - s, (a - s + ax - x) / 2, (x - s + ax - a) / 2], abs=1e-4)
+    table = one.tables(rows)[0]
+    assert [line[2] for line in table.rows[:3]] == ["Pooled", "Seed 0", "Seed 1"]
+    assert number(table.rows[1][3]) == pytest.approx(depths["structure"][0], abs=1e-4)
+
+
+def test_differences_of_error_between_recipes(measured: dict[str, Row], tmp_path: Path):
+    one = TARGETS["tab:v3-spring-components"]
+    rows = planted(one, measured, tmp_path, (0, 1), ("structure", "align"))
+    errors = {panel: {} for panel in ("cold", "moving_kind")}
+    for panel, found in errors.items():
+        for row in rows:
+            grid = load_file(row["arrays"]["value"])[f"persistent|{panel}"]
+            found.setdefault(row["arm"], []).append(grid[..., -1].mean())
+    _, _, absolute, paired = one.tables(rows)
+    for (label, *cells), arm in zip(absolute.rows, ("structure", "align"), strict=True):
+        assert label == EVERY_RECIPE[arm].label
+        means = [np.mean(errors[panel][arm]) for panel in errors]
+        assert [number(cell) for cell in cells] == pytest.approx(means, abs=1e-4)
+    told = {head: cells for head, *cells in paired.rows}
+    wanted = []
+    for found in errors.values():
+        first, second = (np.mean(found[arm]) for arm in ("structure", "align"))
+        wanted += [first - second, 100 * (first - second) / first]
+    assert [number(cell) for cell in told["Structure − Align"]] == pytest.approx(wanted, abs=0.01)
+    assert all("[" in cell for cell in told["Structure − Align"])
+    assert set(told["Native − Align + Cross"]) == {"not tested"}
+
+
+def test_intervals_of_the_matched_architecture_control(measured: dict[str, Row], tmp_path: Path):
+    """The middle interval is scipy's t over source means; of one source there is the first alone."""
+    one = TARGETS["tab:reader-capacity-errors"]
+    rows = planted(one, measured, tmp_path, (0, 1, 2), ("align-cross",))
+    means = {route: [] for route in ("m1", "m2", "m2-mismatched")}
+    for row in rows:
+        kept = load_file(row["arrays"]["value"])
+        for route, found in means.items():
+            found.append(kept[f"{route}|cold"][..., -1].mean())
+    lines = {line[2]: line[3:] for line in one.tables(rows)[2].rows if line[1] == "Cold start, h16"}
+    for name, (a, b) in {"M2 − M1": ("m2", "m1"), "M2 − mismatched M2": ("m2", "m2-mismatched")}.items():
+        t = ttest_rel(means[a], means[b]).confidence_interval()
+        shown = [float(x) for x in re.findall(r"-?[\d.]+", lines[name][1])]
+        assert shown == pytest.approx([np.mean(means[a]) - np.mean(means[b]), t.low, t.high], abs=1e-4)
+        assert number(lines[name][0]) == number(lines[name][2]) == pytest.approx(shown[0], abs=1e-4)
+    alone = one.tables(rows[:1])[2].rows
+    assert all("[" in line[3] and line[4:] == ["not tested", "not tested"] for line in alone)
 
 
 def test_gradient_tables_pool_observations_and_tell_sources_and_phases_apart(tmp_path: Path):

@@ -5,7 +5,13 @@ import pytest
 
 from sprii_train.analysis.statistics import Interval
 from sprii_train.reports.figures import png
-from sprii_train.reports.value_figures import contrast_intervals, reader_horizons
+from sprii_train.reports.value_figures import (
+    contrast_intervals,
+    paired_contrasts,
+    prefix_curves,
+    reader_horizons,
+    reductions,
+)
 
 HORIZONS = (1, 4, 16)
 
@@ -39,3 +45,41 @@ def test_contrasts_from_top_to_bottom(count: int):
     np.testing.assert_allclose([bar.get_xdata() for bar in bars], [(f.low, f.high) for f in found.values()])
     assert axis.yaxis_inverted()
     assert axis.get_xlabel() == "Null − Persistent"
+
+
+def test_errors_by_prefix():
+    curves = {name: [interval(v + r) for r in (0.0, 0.1, 0.2)] for name, v in (("Null", 0.5), ("Oracle", 0.2))}
+    (axis,) = prefix_curves((0, 1, 8), curves).axes
+    shown = [container[0].get_ydata().tolist() for container in axis.containers]
+    assert shown == [[found.estimate for found in curve] for curve in curves.values()]
+    assert axis.containers[0][0].get_xdata().tolist() == [0, 1, 8]
+    assert axis.get_ylim()[0] == 0.0
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == list(curves)
+
+
+def test_paired_contrasts_have_a_line_a_kind():
+    kinds = ("systems", "sources")
+    first = {
+        "A − B": {kind: interval(0.001 * i) for i, kind in enumerate(kinds, 1)},
+        "A − C": {"systems": interval(0.1)},
+    }
+    second = {name: {"systems": interval(-0.2)} for name in first}
+    figure = paired_contrasts({"full": first, "cold": second}, kinds)
+    left, right = figure.axes
+    bars = [line.get_xdata() for line in left.lines if line.get_linewidth() == 2]
+    ends = [(f.low * 1e3, f.high * 1e3) for found in first.values() for f in found.values()]
+    np.testing.assert_allclose(bars, ends)
+    assert [tick.get_text() for tick in left.get_yticklabels()] == list(first)
+    assert left.yaxis_inverted()
+    assert (left.get_title(), right.get_title()) == ("full", "cold")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["over systems", "over sources"]
+    assert png(figure)[:4] == b"\x89PNG"
+
+
+def test_reductions_are_means_over_sources():
+    (axis,) = reductions({"Structure": [-1.0, 2.0], "G₁, poke": [4.0]}).axes
+    assert [bar.get_height() for bar in axis.patches] == [0.5, 4.0]
+    dots = [np.asarray(line.get_ydata()).tolist() for line in axis.lines if line.get_marker() == "o"]
+    assert dots == [[-1.0, 2.0], [4.0]]
+    assert np.asarray(axis.lines[1].get_xdata()).tolist() == [1.0]  # a single source lies in the middle of its bar
+    assert [tick.get_text() for tick in axis.get_xticklabels()] == ["Structure", "G₁\npoke"]

@@ -1,0 +1,42 @@
+"""How a donor's level moves the output of one SpringWorld source's fixed reader (`app:physical-response`)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from sprii_train.analysis.use.response import donor_response
+from sprii_train.analysis.use.simulated import increments
+from sprii_train.experiments.measures.landscape import assays
+from sprii_train.experiments.sources import Source
+from sprii_train.experiments.spring_cases import HORIZONS
+
+CASE = 0
+"""The recipient whose course is kept: the first system, whatever the errors."""
+
+
+def response(source: Source) -> dict[str, Any]:
+    """Relative coordinates' share of the squared h16 response to five donor levels, reader's and simulator's.
+
+    By factor and system, (n,), `reader_centre`, `reader_relative` and the simulator's are kept beside the model, in
+    physical units; and of one recipient every course: truth (L, T, D) and predictions (L, K, D), as increments.
+    """
+    kept: dict[str, NDArray[np.float64]] = {}
+    row: dict[str, Any] = {}
+    for factor, levels, predicted, _, targets, standardiser in assays(source):
+        outputs = predicted * standardiser.scale + standardiser.mean
+        truth = increments(targets, HORIZONS)
+        for who, moved in (("reader", outputs), ("simulator", truth)):
+            found = donor_response(moved[:, :, -1])
+            kept |= {f"{factor}|{who}_centre": found.centre, f"{factor}|{who}_relative": found.relative}
+            row[f"{who}_share_{factor}"] = found.relative_share
+            row[f"{who}_relative_minus_centre_{factor}"] = found.relative_minus_centre
+        states = targets.states[CASE].astype(np.float64)
+        kept |= {
+            f"{factor}|levels": levels,
+            f"{factor}|course": states - states[:, :1],
+            f"{factor}|predicted": outputs[CASE],
+        }
+    save_file({name: np.ascontiguousarray(a) for name, a in kept.items()}, source.folder / source.cell.arrays)
+    return row

@@ -1,0 +1,30 @@
+"""Further labels that the paper gives to a table, or to a figure which a table's report draws."""
+
+ALIASES: dict[str, str] = {
+    alias: label
+    for label, others in {
+        "tab:v3-spring-sealed": ("tab:spring-sealed-primary", "tab:spring-sealed-populations"),
+        "tab:v3-spring-components": ("tab:spring-cold-replication", "tab:spring-source-geometry"),
+        "tab:spring-complete": ("tab:spring-probe",),
+        "tab:spring-functional-landscape": (
+            "tab:spring-factorial-pooled",
+            "fig:functional-landscape",
+            "fig:v3-spring-use",
+            "fig:spring-functional-cases",
+        ),
+        "tab:v3-bottleneck-endpoints": (
+            "tab:ctp-horizon",
+            "tab:dclean-same-donor",
+            "tab:dclean-fixed-wrong",
+            "tab:dclean-gamma-validation",
+            "fig:v3-dclean-readers",
+        ),
+        "tab:spring-same-donor": ("tab:spring-frozen-probes",),
+        "tab:frozen-head": ("tab:frozen-head-components", "fig:v3-poke-components"),
+        "tab:realization-complete-grid": ("tab:realization-routes", "fig:v3-m1m2"),
+        "tab:reader-capacity-errors": ("fig:reader-capacity-contrasts",),
+        "tab:external-alpha": ("tab:external-alpha-records",),
+    }.items()
+    for alias in others
+}
+"""Label → the label of the target that carries it."""
