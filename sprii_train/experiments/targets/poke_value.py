@@ -24,6 +24,24 @@ from sprii_train.reports.value_figures import contrast_intervals
 
 SEED = 0
 
+DONOR_PROBES = (
+    "Of distinct donor windows of validation systems, systems equal. Ridge has coefficient 1 and all training systems; "
+    "MLP probes select their penalty within 400 training systems, and are fitted on those."
+)
+
+
+def contact_table(rows: Sequence[Row], first: str) -> Table:
+    """AUROC of a transient in the codes of donor windows."""
+    return spread_table(
+        rows,
+        "Contact in the last step of a donor window, read from its code: AUROC",
+        {"AUROC": "donor_contact"},
+        first=first,
+        note="A logistic probe, fitted on training systems; 0.5 is chance. The paper names the measure and prints no "
+        "number of it.",
+    )
+
+
 # --- component readers ---
 
 R8 = "alpha-1"
@@ -76,10 +94,16 @@ def _frozen_head(rows: Sequence[Row]) -> list[Table]:
         ),
         spread_table(
             rows,
-            "D. What log drag can be read from: ridge R², coefficient 1",
-            {"Donors' codes": "donor_drag", "Recipients' present features": "query_drag"},
+            "D. What log drag can be read from: R²",
+            {
+                "Donors' codes, ridge": "donor_drag",
+                "Donors' codes, MLP": "donor_mlp_drag",
+                "Recipients' present features, ridge": "query_drag",
+            },
             first="Source",
+            note=DONOR_PROBES,
         ),
+        contact_table(rows, "Source"),
     ]
 
 
@@ -133,7 +157,11 @@ FROZEN_CLAIMS = (
 
 # --- factor-targeted utility ---
 
-PROBED = {f.name: f.label for f in FACTORS}
+PROBED = {
+    f"{factor.label}, {kind}": f"donor_{key}{factor.name}"
+    for kind, key in (("ridge", ""), ("MLP", "mlp_"))
+    for factor in FACTORS
+}
 
 
 def _slopes(g1: Sequence[Row], g2: Sequence[Row]) -> TargetedUtility:
@@ -146,10 +174,12 @@ def _targeted(rows: Sequence[Row]) -> list[Table]:
     tables = [
         spread_table(
             rows,
-            "B. Ridge probes, coefficient 1, of the donor windows' codes, validation R²",
-            {label: f"donor_{name}" for name, label in PROBED.items()},
+            "B. Probes of the donor windows' codes, validation R²",
+            PROBED,
             first="Relation",
+            note=DONOR_PROBES,
         ),
+        contact_table(rows, "Relation"),
         spread_table(
             rows,
             "Reader errors at h16",
