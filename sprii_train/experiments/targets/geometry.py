@@ -1,9 +1,21 @@
-"""The system-bootstrap intervals of the geometry that `formation` measured, as tables print them."""
+"""What tables of geometry share: columns of two splits, and the system-bootstrap intervals of `formation`."""
 
 from collections.abc import Mapping, Sequence
 
 from sprii_train.experiments.targets.base import Row, arms_of, value_of
 from sprii_train.reports.page import Table, number
+
+LEAST = 0.05
+"""The least change of ρ or R² that counts as one: differences of arms without information are smaller."""
+
+
+def both_splits(columns: Mapping[str, str], held_back: str) -> dict[str, str]:
+    """The columns on validation and on held-back systems."""
+    return {
+        f"{heading}, {split}": f"{split}.{path}"
+        for split in ("validation", held_back)
+        for heading, path in columns.items()
+    }
 
 
 def interval_table(rows: Sequence[Row], columns: Mapping[str, str], *, first: str = "Condition") -> Table:

@@ -20,7 +20,7 @@ from sprii_train.experiments.targets import TARGETS, Group, Pairings, Target, ta
 from sprii_train.experiments.targets.base import arms_of, spread_of, spread_table, stacked, value_of
 from sprii_train.experiments.worlds import WORLDS
 from sprii_train.recipes import EVERY_RECIPE
-from sprii_train.reports.claims import judge
+from sprii_train.reports.claims import judge, named
 from sprii_train.reports.page import Table
 from sprii_train.reports.paper import paper_panels
 
@@ -104,6 +104,11 @@ def planted(
     return list(rows.values())
 
 
+def arms_named(group: Group | Pairings, arms: Sequence[str]) -> set[str]:
+    """The names that claims may give these arms of a group."""
+    return {name for arm in arms for name in (arm, f"{group.world}/{arm}")}
+
+
 def check_tables(tables: Sequence[Table]) -> None:
     assert tables
     for table in tables:
@@ -122,16 +127,16 @@ def check_tables(tables: Sequence[Table]) -> None:
 def test_what_a_target_names_exists(label: str):
     one = TARGETS[label]
     assert target(label) is one
-    assert re.fullmatch(r"(tab|fig):[a-z0-9-]+", label)
+    assert re.fullmatch(r"(tab|fig|app):[a-z0-9-]+", label)
     assert one.folder == label.replace(":", "-")
     assert one.title
     assert one.groups
-    named = set()
+    known = set()
     for group in one.groups:
         assert group.world in WORLDS
         assert len(set(group.recipes)) == len(group.recipes)
         assert set(group.recipes) <= set(EVERY_RECIPE)
-        named |= set(group.recipes)
+        known |= arms_named(group, group.recipes)
         if isinstance(group, Pairings):
             assert set(group.splits) <= set(WORLDS[group.world].protocol.systems)
             continue
@@ -146,8 +151,10 @@ def test_what_a_target_names_exists(label: str):
     for claim in one.claims:
         assert claim.text
         assert claim.shows
-        assert set(claim.arms) <= named, claim.text
+        assert set(claim.arms) <= known, claim.text
     assert len({claim.text for claim in one.claims}) == len(one.claims)
+    assert one.claims or one.untested
+    assert all(verdict.status == "not tested" and verdict.evidence for verdict in one.untested)
 
 
 def test_folders_do_not_clash():
@@ -197,7 +204,7 @@ def test_one_source_of_the_core_arms(label: str, measured: dict[str, Row], tmp_p
     tables = one.tables(rows)
     check_tables(tables)
     for verdict, claim in zip(judge(one.claims, rows), one.claims, strict=True):
-        core = {arm for group in one.groups for arm in group.arms("quick")}
+        core = {name for group in one.groups for name in arms_named(group, group.arms("quick"))}
         assert (verdict.status == "not tested") == (not set(claim.arms) <= core)
     assert len(one.pictures(rows)) == len(one.pictures(planted(one, measured, tmp_path, (0, 1))))
 
@@ -211,7 +218,8 @@ def test_any_arm_alone(label: str, measured: dict[str, Row], tmp_path: Path):
         check_tables(one.tables(rows))
         one.pictures(rows)
         for verdict, claim in zip(judge(one.claims, rows), one.claims, strict=True):
-            assert (verdict.status == "not tested") == (set(claim.arms) != {arm})
+            alone = {name for row in rows for name in named(row)}
+            assert (verdict.status == "not tested") == (not set(claim.arms) <= alone)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +230,8 @@ def test_statements_that_compare_arms_follow_the_numbers(label: str, measured: d
     rows = planted(one, measured, tmp_path, range(6))
     for claim in one.claims:
         if len(claim.arms) > 1:
-            found = [claim.measure({row["arm"]: row for row in rows if row["seed"] == seed}) for seed in range(6)]
+            sources = [{k: v for row in rows if row["seed"] == seed for k, v in named(row).items()} for seed in range(6)]
+            found = [claim.measure(arms) for arms in sources]
             assert np.isfinite(found).all(), claim.text
             assert len(set(found)) == 6, claim.text
 
