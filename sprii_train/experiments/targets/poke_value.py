@@ -352,7 +352,7 @@ OBJECT_CLAIMS = (
         (R8,),
         lambda a: _zero_inside(a[R8]),
         lambda v: v > 0,
-        "distance of 0 from the nearer end, inside (> 0; paper 0.0084)",
+        "distance of 0 from the nearer end, inside (> 0; paper 0.008)",
     ),
     Claim(
         "On G₂ M2 has the higher mean error",
