@@ -22,6 +22,7 @@ from sprii_train.reports.value_figures import contrast_intervals
 FACTORS = ("mass", "drag")
 SEED = 0
 SPACES = {"native embedding": "", "state decoder": "state|"}
+SHORT = {"mass": "mass, G₁ − G₂", "drag": "drag, G₂ − G₁"}
 CONTRASTS = {
     "mass": "P(mass, G₁) − P(mass, G₂)",
     "drag": "P(drag, G₂) − P(drag, G₁)",
@@ -113,10 +114,10 @@ def _tables(rows: Sequence[Row]) -> list[Table]:
 def _pictures(rows: Sequence[Row]) -> list[Picture]:
     groups = arms_of(rows)
     moved = {
-        f"{CONTRASTS[key]}, {space}": each
+        f"{SHORT[key]}\n{space}": each
         for space, prefix in SPACES.items()
         for key, each in _redirected(groups, prefix).items()
-        if key in FACTORS
+        if key in SHORT
     }
     risks = {f"{groups[arm][0]['label']}, wrong {factor}": each for (arm, factor), each in _risks(groups).items()}
     pictures = [
@@ -134,7 +135,7 @@ def _pictures(rows: Sequence[Row]) -> list[Picture]:
                 "redirection",
                 "Which relation redirects which response",
                 "Differences of P between relations with pointwise system intervals, in two spaces of unlike scale.",
-                contrast_intervals(moved, "difference of P"),
+                contrast_intervals(moved, "difference of P(f, G)"),
             ),
         )
     return pictures
