@@ -18,6 +18,7 @@ from sprii_train.experiments.targets.base import (
     spread_table,
     stacked,
 )
+from sprii_train.experiments.targets.geometry import interval_table
 from sprii_train.reports.claims import Claim
 from sprii_train.reports.page import Picture, Table, interval, number, spread
 from sprii_train.reports.value_figures import contrast_intervals
@@ -284,6 +285,7 @@ def _alpha(rows: Sequence[Row]) -> list[Table]:
             ["Pairs", "Reader updates", *(f"Source {i}" for i in range(most))],
             [[*line, *["n.a."] * (most + 2 - len(line))] for line in sources],
         ),
+        interval_table(rows, {"B/W": "validation.ratio"}, first="Pairs"),
         spread_table(rows, "Errors at h16", errors, first="Pairs"),
     ]  # fmt: skip
 
