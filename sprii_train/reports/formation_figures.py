@@ -56,8 +56,10 @@ def changes(
             centres = np.arange(len(groups)) + (i - (len(arms) - 1) / 2) * width
             axis.bar(centres, [np.mean(found[g]) for g in groups], 0.92 * width, color=colour, alpha=0.9, label=arm)
             for x, group in zip(centres, groups, strict=True):
-                dots = 0.2 * width * np.linspace(-1, 1, len(found[group]))
-                axis.plot(x + dots, found[group], "o", ms=3, mfc="white", mec="black", mew=0.7, zorder=3)
+                spread = np.arange(len(found[group])) - (len(found[group]) - 1) / 2
+                axis.plot(
+                    x + 0.15 * width * spread, found[group], "o", ms=3, mfc="white", mec="black", mew=0.7, zorder=3
+                )
                 if (value := paper.get(measure, {}).get(arm, {}).get(group)) is not None:
                     axis.plot(x, value, "D", ms=6, mfc="none", mec="black", zorder=4)
         axis.axhline(0.0, color="black", linewidth=0.8)
@@ -65,6 +67,7 @@ def changes(
         axis.set_title(measure)
         axis.grid(axis="y", alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("change")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return figure
 
