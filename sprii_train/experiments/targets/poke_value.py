@@ -35,10 +35,10 @@ def contact_table(rows: Sequence[Row], first: str) -> Table:
     """AUROC of a transient in the codes of donor windows."""
     return spread_table(
         rows,
-        "Contact in the last step of a donor window, read from its code: AUROC",
-        {"AUROC": "donor_contact"},
+        "Contact, a transient",
+        {"AUROC, donors' codes": "donor_contact"},
         first=first,
-        note="A logistic probe, fitted on training systems; 0.5 is chance. The paper names the measure and prints no "
+        note="Whether the discs touched in the last step of a donor window: a logistic probe of its code, fitted on training systems; 0.5 is chance. The paper names the measure and prints no "
         "number of it.",
     )
 

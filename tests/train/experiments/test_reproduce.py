@@ -23,6 +23,7 @@ from sprii_train.experiments.reproduce import Plan, cells_of, reproduce
 from sprii_train.experiments.sources import SourceCell
 from sprii_train.experiments.targets import TARGETS
 from sprii_train.experiments.worlds import POKE_WORLD, SPRING_WORLD, WORLDS
+from sprii_train.reports.claims import Verdict
 from sprii_train.reports.page import Page
 
 DIRECTION, LANDSCAPE = TARGETS["fig:v3-poke-semantics"], TARGETS["tab:spring-functional-landscape"]
@@ -210,6 +211,17 @@ def test_an_arm_that_was_not_trained_leaves_its_statements_open(run: Reproduce):
     status = {verdict.text: verdict.status for verdict in page.verdicts}
     for claim in LANDSCAPE.claims:
         assert (status[claim.text] == "not tested") == ("structure" in claim.arms)
+
+
+def test_statements_that_are_not_judged_are_told_where_others_are(run: Reproduce):
+    open_ = Verdict("What the figure shows", "not tested", "it prints no number")
+    one = replace(DIRECTION, untested=(open_,))
+    page, folder = run(one)
+    assert page.verdicts[-1] == open_
+    assert results(folder)["verdicts"][-1] == open_.as_dict()
+    assert [verdict.text for verdict in page.verdicts[:-1]] == [claim.text for claim in DIRECTION.claims]
+    page, _ = run(one, "smoke")
+    assert open_ not in page.verdicts
 
 
 def test_other_steps_are_told(run: Reproduce, log: Log):
