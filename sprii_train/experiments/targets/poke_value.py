@@ -38,8 +38,8 @@ def contact_table(rows: Sequence[Row], first: str) -> Table:
         "Contact, a transient",
         {"AUROC, donors' codes": "donor_contact"},
         first=first,
-        note="Whether the discs touched in the last step of a donor window: a logistic probe of its code, fitted on training systems; 0.5 is chance. The paper names the measure and prints no "
-        "number of it.",
+        note="Whether the discs touched in the last step of a donor window: a logistic probe of its code, fitted on "
+        "training systems; 0.5 is chance. The paper names the measure and prints no number of it.",
     )
 
 
