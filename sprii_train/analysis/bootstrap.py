@@ -239,6 +239,14 @@ def recovery(
     )
 
 
+def system_resamples(n: int, *, seed: int, draws: int = 10_000) -> NDArray[np.int64]:
+    """How often each of n systems is in a resample, (draws, n): the draws of `system_bootstrap` under the same seed.
+
+    For statistics that are no functions of means of systems.
+    """
+    return np.concatenate(list(_system_counts(_streams(seed)[0], n, None, draws)))
+
+
 # Weights
 
 

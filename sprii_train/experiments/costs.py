@@ -28,7 +28,7 @@ STEP_SECONDS = {
 """Seconds of an update, one thread, nothing else running (`python benchmarks/training.py`)."""
 
 READER_SECONDS = 0.006  # of an update of a reader or a route
-MEASURE_SECONDS = {"direction": 20.0, "atlas": 20.0, "evidence": 30.0, "cost": 0.0, "gradients": 0.0}
+MEASURE_SECONDS = {"direction": 40.0, "atlas": 20.0, "evidence": 30.0, "cost": 0.0, "gradients": 0.0}
 OTHERS = 60.0  # of every other measure, encoding and probes, without the fits below
 READER_FITS = {
     "landscape": 1,

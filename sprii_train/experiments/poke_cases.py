@@ -1,18 +1,34 @@
 """PokeWorld's reader cases, and the groups of coordinates that its errors are told of (`app:poke-value`)."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_train.analysis.formation import FIXED_PENALTY, SPRING_FACTORS, Scored, fit_ridge, ratio_score, score
+from sprii_train.analysis.formation import (
+    FIXED_PENALTY,
+    SPRING_FACTORS,
+    Detected,
+    Factor,
+    Scored,
+    detect,
+    fit_logistic,
+    fit_ridge,
+    probe_factors,
+    ratio_score,
+    score,
+)
 from sprii_train.analysis.populations import Sample
 from sprii_train.analysis.value.cases import Cases, codes
 from sprii_train.experiments.sources import Source
 from sprii_train.experiments.window_cases import WindowCases, window_cases
+from sprii_train.experiments.worlds import MEASURED_SEED
 
 HORIZONS = (1, 4, 16)
 WINDOWS = 16  # of a system
+NETWORK_SYSTEMS = 400  # training systems of MLP probes: of all of them a search would take minutes
+NETWORK_SEED = 20_266
 COMPONENTS = ("finger_position", "finger_velocity", "object_position", "object_velocity")
 """Pairs of state coordinates, in their order."""
 OBJECT = slice(4, 8)
@@ -28,11 +44,38 @@ def poke_cases(source: Source) -> WindowCases:
 
 def donor_probes(cases: WindowCases) -> dict[str, Scored]:
     """Ridge probes, coefficient 1, of the log factors in the distinct donor windows of the cases, systems equal."""
-    (train, held_out) = (
-        _sample(each.population, codes(each), each, drawn.distinct_donors()) for each, drawn in cases.populations
-    )
+    train, held_out = _donor_samples(cases)
     found = {f.name: score(fit_ridge(train, f, penalties=FIXED_PENALTY), held_out) for f in FACTORS if f.over is None}
     return found | {f.name: ratio_score(found[f.column], found[f.over]) for f in FACTORS if f.over is not None}
+
+
+def donor_networks(cases: WindowCases, factors: Sequence[Factor] = FACTORS) -> dict[str, Scored]:
+    """MLP probes of the same windows, with a searched penalty, fitted on those of a fixed 400 training systems."""
+    train, held_out = _donor_samples(cases)
+    ids = np.random.default_rng(MEASURED_SEED).permutation(np.unique(train.systems))
+    few = np.isin(train.systems, ids[:NETWORK_SYSTEMS])
+    factor_values = {name: column[few] for name, column in train.factors.items()}
+    train = Sample(train.population, train.codes[few], train.systems[few], factor_values)
+    found = probe_factors(train, held_out, factors, seed=NETWORK_SEED, kinds=("mlp",))
+    return {name: scored for (_, name), scored in found.items()}
+
+
+def donor_contact(source: Source, cases: WindowCases) -> Detected:
+    """Contact in the last step of a donor window, a transient, read from its code (`app:measurements`).
+
+    Of the same distinct windows, systems equal.
+
+    Raises:
+        ValueError: where no window, or every window, ends in contact.
+    """
+    samples = []
+    for each, drawn in cases.populations:
+        rows = drawn.distinct_donors()
+        steps = drawn.starts[rows] + source.world.history - 2
+        touched = source.bank.windows("contact", drawn.donors[rows], steps, 1)[:, 0]
+        samples.append(Sample(each.population, codes(each)[rows], each.systems[rows], {"contact": touched}))
+    train, held_out = samples
+    return detect(fit_logistic(train), held_out)
 
 
 def query_probe(cases: WindowCases, factor: str) -> Scored:
@@ -42,6 +85,12 @@ def query_probe(cases: WindowCases, factor: str) -> Scored:
     )
     chosen = next(f for f in FACTORS if f.name == factor)
     return score(fit_ridge(train, chosen, penalties=FIXED_PENALTY), held_out)
+
+
+def _donor_samples(cases: WindowCases) -> Iterator[Sample[Any]]:
+    """Codes of the distinct donor windows, of training and then of validation systems."""
+    for each, drawn in cases.populations:
+        yield _sample(each.population, codes(each), each, drawn.distinct_donors())
 
 
 def _sample(population: Any, features: NDArray[Any], cases: Cases[Any], rows: NDArray[np.int64]) -> Sample[Any]:

@@ -134,7 +134,7 @@ def _page(plan: Plan, rows: list[dict[str, Any]], banks: dict[str, Bank], comman
     target = plan.target
     budgets = {g.world: plan.budget(g) for g in target.groups if isinstance(g, Group) or g.trains}
     judged = all(b.judged for b in budgets.values())
-    verdicts = judge(target.claims, rows) if judged else [
+    verdicts = [*judge(target.claims, rows), *target.untested] if judged else [
         Verdict("The paper's statements", "not tested", "this preset checks that everything runs")
     ]  # fmt: skip
     tables: list[Table] = list(target.tables(rows))

@@ -51,7 +51,7 @@ class ReaderBudget:
 SHORT = 50
 """Observations of the gradients in a run too short to have as many at one every 100 updates."""
 
-READERLESS = ("atlas", "cost", "direction", "evidence", "formation", "gradients")
+READERLESS = ("atlas", "cost", "direction", "evidence", "formation", "gradients", "windows")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ class Claim:
 
     Attributes:
         text: the statement.
-        arms: the arms it needs.
+        arms: the arms it needs; `world/arm` where several worlds have the arm.
         measure: rows by arm → the number that decides.
         holds: whether that number satisfies the statement.
         shows: what the number is, for people.
@@ -44,8 +44,14 @@ def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
     """Judge every claim within each source that has all of its arms."""
     by_seed: dict[int, dict[str, Row]] = {}
     for row in rows:
-        by_seed.setdefault(row["seed"], {})[row["arm"]] = row
+        by_seed.setdefault(row["seed"], {}).update(named(row))
     return [_judge(claim, by_seed) for claim in claims]
+
+
+def named(row: Row) -> dict[str, Row]:
+    """A row under the names that a claim may give it, its arm and `world/arm`."""
+    arm = row["arm"]
+    return {arm: row} | ({f"{row['world']}/{arm}": row} if "world" in row else {})
 
 
 def _judge(claim: Claim, by_seed: Mapping[int, Arms]) -> Verdict:

@@ -8,7 +8,11 @@ from sprii_train.analysis.statistics import Spread
 
 SOURCES = 3  # independently trained sources behind each cell of `tab:dclean-full`
 
-TWO_LABELS = {"tab:fidelity-full": "tab:pokeworld-geometry"}  # of one table
+KEPT_UNDER = {
+    "tab:fidelity-full": "tab:pokeworld-geometry",
+    "fig:structured-mismatch-differences": "tab:structured-mismatch-factors",
+}
+"""Label → the label under which its numbers are kept: another label of the table, or of a figure drawn from it."""
 
 
 def paper_table(label: str) -> dict[str, dict[str, Spread]]:
@@ -26,7 +30,7 @@ def paper_panels(label: str) -> list[list[list[str]]]:
         ValueError: for a table that is not kept here, naming those that are.
     """
     tables = {name: table["panels"] for name, table in _tables().items() if "panels" in table}
-    kept = TWO_LABELS.get(label, label)
+    kept = KEPT_UNDER.get(label, label)
     if kept not in tables:
         raise ValueError(f"the paper's numbers of {label!r} are not kept; kept: {', '.join(tables)}")
     return tables[kept]

@@ -3,6 +3,7 @@
     factors      the coordinate in which a property is read, and what is controlled beside it
     arrangement  windows → rollout means → system centroids
     geometry     standardised codes, between/within, partial factor geometry
+    intervals    their system-bootstrap intervals
     probes       ridge and MLP regressions (`search` fits them)
     contact      a logistic probe and its AUROC
     evidence     features of numerical histories: what a privileged input tells of the factors
@@ -34,6 +35,7 @@ from sprii_train.analysis.formation.geometry import (
     partial_spearman,
     standardise,
 )
+from sprii_train.analysis.formation.intervals import partial_intervals, ratio_interval
 from sprii_train.analysis.formation.probes import (
     FIXED_PENALTY,
     MLP_PENALTIES,
@@ -74,10 +76,12 @@ __all__ = [
     "group_sums",
     "measure_formation",
     "partial_geometry",
+    "partial_intervals",
     "partial_spearman",
     "poke_evidence",
     "probe_factors",
     "project",
+    "ratio_interval",
     "ratio_score",
     "rollout_means",
     "sample_of",

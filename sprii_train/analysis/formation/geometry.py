@@ -97,17 +97,27 @@ def partial_geometry(sample: Sample[Population], factors: Sequence[Factor]) -> d
     if systems < 3 or systems != len(sample):
         raise ValueError(f"partial geometry needs one code for each of >= 3 systems, got {len(sample)} for {systems}")
     code = _rank(pdist(sample.codes))
-    ranks = {}
-    for factor in factors:
-        distances = pdist(factor.of(sample.factors)[:, None])
-        if not distances.any():
-            raise ValueError(f"factor {factor.name!r} is the same in all {systems} systems: it has no distances")
-        # Equal steps between levels differ in their last bits; unrounded they would not be ties.
-        ranks[factor.name] = _rank(np.round(distances / distances.max(), 9))
+    ranks = {name: _rank(distances) for name, distances in factor_distances(sample, factors).items()}
     return {
         factor.name: _partial(code, ranks[factor.name], [ranks[c.name] for c in controls_of(factor, factors)])
         for factor in factors
     }
+
+
+def factor_distances(sample: Sample[Population], factors: Sequence[Factor]) -> dict[str, Array]:
+    """|Difference| of each factor between all pairs of rows, (n(n−1)/2,) as multiples of the largest.
+
+    Raises:
+        ValueError: for a factor that is the same in all rows.
+    """
+    found = {}
+    for factor in factors:
+        distances = pdist(factor.of(sample.factors)[:, None])
+        if not distances.any():
+            raise ValueError(f"factor {factor.name!r} is the same in all {len(sample)} systems: it has no distances")
+        # Equal steps between levels differ in their last bits; unrounded they would not be ties.
+        found[factor.name] = np.round(distances / distances.max(), 9)
+    return found
 
 
 def _rank(values: NDArray[np.floating]) -> Array:

@@ -1,14 +1,16 @@
 """All Formation measures of one source, in one place (`app:measurements`, `app:poke-formation`)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sprii_train.analysis.formation.arrangement import rollout_means, system_centroids, with_codes
 from sprii_train.analysis.formation.factors import Factor
 from sprii_train.analysis.formation.geometry import Geometry, between_within, partial_geometry, standardise
+from sprii_train.analysis.formation.intervals import partial_intervals, ratio_interval
 from sprii_train.analysis.formation.probes import Kind, Scored, probe_factors
 from sprii_train.analysis.populations import Population, Sample, Training, check_fit
+from sprii_train.analysis.statistics import Interval
 
 Level = Literal["centroid", "rollout", "window"]
 
@@ -23,11 +25,13 @@ class Formation:
         geometry: of the rollout means of the held-out systems.
         rho: factor → partial correlation of distances between system centroids.
         scores: (level, kind, factor) → a probe's estimates on the held-out systems.
+        intervals: `ratio` and `rho_drag` and so on → system-bootstrap interval, given this source; none unless asked.
     """
 
     geometry: Geometry
     rho: dict[str, float]
     scores: dict[tuple[str, str, str], Scored]
+    intervals: dict[str, Interval] = field(default_factory=dict)
 
     def row(self) -> dict[str, float]:
         """`within`, `between`, `ratio`, `rho_drag`, and R² as `centroid_ridge_drag`, `window_mlp_drag` and so on."""
@@ -44,6 +48,7 @@ def measure_formation(
     seed: int,
     probes: Sequence[Kind] = ("ridge", "mlp"),
     levels: Sequence[Level] = ("centroid",),
+    draws: int = 0,
 ) -> Formation:
     """Between/within of rollouts, partial geometry of centroids, probes at the levels named.
 
@@ -57,6 +62,7 @@ def measure_formation(
         seed: of the MLP probes.
         probes: kinds; none measures geometry alone.
         levels: `centroid`, `rollout` (mean over its windows) or `window`.
+        draws: of the systems, for intervals of the geometry; 0 for none.
 
     Raises:
         PopulationError: if `train` is not training systems.
@@ -73,10 +79,15 @@ def measure_formation(
         arranged = _ARRANGED[level]
         read = probe_factors(arranged(train), arranged(held_out), factors, seed=seed, kinds=probes)
         scores |= {(level, *key): scored for key, scored in read.items()}
+    centroids = system_centroids(held_out)
+    intervals: dict[str, Interval] = {}
+    if draws:
+        ratio = ratio_interval(rollouts.codes, rollouts.systems, seed=seed, draws=draws)
+        intervals = {} if ratio is None else {"ratio": ratio}
+        found = partial_intervals(centroids, factors, seed=seed, draws=draws)
+        intervals |= {f"rho_{name}": each for name, each in found.items()}
     return Formation(
-        between_within(rollouts.codes, rollouts.systems),
-        partial_geometry(system_centroids(held_out), factors),
-        scores,
+        between_within(rollouts.codes, rollouts.systems), partial_geometry(centroids, factors), scores, intervals
     )
 
 

@@ -16,6 +16,7 @@ from sprii_train.experiments.measures.routes import object_routes, routes
 from sprii_train.experiments.measures.sealed import sealed
 from sprii_train.experiments.measures.targeted import targeted
 from sprii_train.experiments.measures.value import value
+from sprii_train.experiments.measures.windows import windows
 from sprii_train.experiments.sources import Measure
 
 MEASURES: dict[str, Measure] = {
@@ -36,4 +37,5 @@ MEASURES: dict[str, Measure] = {
     "sealed": sealed,
     "targeted": targeted,
     "value": value,
+    "windows": windows,
 }

@@ -13,6 +13,7 @@ from sprii_train.experiments.worlds import measured_windows, training_windows
 
 SYSTEMS = 400  # training systems that codes are standardised by and probes fitted on, as in the paper's atlas
 SEED = 20_261  # of evaluation windows, donors and MLP probes; shared by all sources
+DRAWS = 10_000  # of the held-out systems, for intervals of the geometry
 ROUNDS = 12  # of donors drawn for a recipient system
 FACTORS: dict[str, tuple[Factor, ...]] = {"d-clean": (Factor("drag"),), "spring": SPRING_FACTORS}
 
@@ -21,8 +22,8 @@ def formation(source: Source) -> dict[str, Any]:
     """`{split: measures}` of every held-out split of the bank, the held-back ones included.
 
     Measures are those of `formation.formation_row` (ridge and MLP probes of centroids, ridge probes of single
-    histories), with the errors of `prediction` where windows have a future. The probes' squared errors are kept beside
-    the model.
+    histories), with the errors of `prediction` where windows have a future. `intervals` are [low, high] of the geometry
+    by a bootstrap of the systems, conditional on the source. The probes' squared errors are kept beside the model.
     """
     world, bank, learner = source.world, source.bank, source.learner
     factors = FACTORS.get(world.name, POKE_FACTORS)
@@ -33,9 +34,10 @@ def formation(source: Source) -> dict[str, Any]:
         if split == "train":
             continue
         held_out = measured_windows(world, learner, bank, split, unseal=True)
-        found = measure_formation(train, held_out, factors, seed=SEED)
+        found = measure_formation(train, held_out, factors, seed=SEED, draws=DRAWS)
         single = measure_formation(train, held_out, factors, seed=SEED, probes=("ridge",), levels=("window",))
         row[split] = single.row() | found.row()
+        row[split]["intervals"] = {name: [each.low, each.high] for name, each in found.intervals.items()}
         kept |= {f"{split}|{'_'.join(key)}": scored.squared_errors for key, scored in found.scores.items()}
         if world.shortest is None:
             row[split] |= prediction(source, split)

@@ -13,7 +13,7 @@ from sprii_train.analysis.value.readers import fit_readers
 from sprii_train.analysis.value.slots import Arm
 from sprii_train.experiments.measures.poke_value import component_errors
 from sprii_train.experiments.measures.value import reader_config
-from sprii_train.experiments.poke_cases import HORIZONS, donor_probes, poke_cases
+from sprii_train.experiments.poke_cases import HORIZONS, donor_contact, donor_networks, donor_probes, poke_cases
 from sprii_train.experiments.sources import Source
 from sprii_train.experiments.window_cases import Drawn, WindowCases
 
@@ -22,7 +22,7 @@ COMPARED = ("mass", "drag")
 
 
 def targeted(source: Source) -> dict[str, Any]:
-    """Null and Persistent errors at h16, how much more the cases depend on mass than on drag, and donor probes.
+    """Null and Persistent errors at h16, how much more the cases depend on mass than on drag, and probes of donors.
 
     Errors by system (R, N) of each arm and the systems' `dominance` (N,), the same for all sources of a bank, are kept
     beside the model; the slope joins two recipes and is taken by the report.
@@ -36,6 +36,8 @@ def targeted(source: Source) -> dict[str, Any]:
     }
     row: dict[str, Any] = {f"{arm}_h16": float(grid.mean()) for arm, grid in kept.items()}
     row |= {f"donor_{name}": scored.r2 for name, scored in donor_probes(cases).items()}
+    row |= {f"donor_mlp_{name}": scored.r2 for name, scored in donor_networks(cases).items()}
+    row["donor_contact"] = donor_contact(source, cases).auroc
     kept["dominance"] = mass_dominance(source, cases)
     save_file({name: np.ascontiguousarray(a) for name, a in kept.items()}, source.folder / source.cell.arrays)
     return row

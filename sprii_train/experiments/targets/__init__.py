@@ -6,7 +6,10 @@ from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
 from sprii_train.experiments.targets.inferred import INFERRED_TARGETS
 from sprii_train.experiments.targets.pairings import PAIRING_TARGETS
 from sprii_train.experiments.targets.poke import POKE_TARGETS
+from sprii_train.experiments.targets.poke_direction import POKE_DIRECTION_TARGETS
+from sprii_train.experiments.targets.poke_infonce import POKE_INFONCE_TARGETS
 from sprii_train.experiments.targets.poke_inputs import POKE_INPUT_TARGETS
+from sprii_train.experiments.targets.poke_reliability import POKE_RELIABILITY_TARGETS
 from sprii_train.experiments.targets.poke_value import POKE_VALUE_TARGETS
 from sprii_train.experiments.targets.reader_capacity import READER_CAPACITY_TARGETS
 from sprii_train.experiments.targets.realization import REALIZATION_TARGETS
@@ -19,7 +22,10 @@ from sprii_train.experiments.targets.spring_sealed import SPRING_SEALED_TARGETS
 TARGETS: dict[str, Target] = {
     target.label: target
     for target in (
+        *POKE_RELIABILITY_TARGETS,
         *POKE_TARGETS,
+        *POKE_INFONCE_TARGETS,
+        *POKE_DIRECTION_TARGETS,
         *POKE_INPUT_TARGETS,
         *PAIRING_TARGETS,
         *INFERRED_TARGETS,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sprii_train.analysis.statistics import Spread, over_sources
 from sprii_train.checkpoints import read_tensors
-from sprii_train.reports.claims import Claim
+from sprii_train.reports.claims import Claim, Verdict
 from sprii_train.reports.page import Picture, Table, spread
 
 Row = Mapping[str, Any]
@@ -75,6 +75,7 @@ class Target:
         claims: the paper's statements, judged source by source.
         pictures: rows → figures.
         note: what differs from the paper whatever the budget.
+        untested: statements that are not judged, each with the reason.
     """
 
     label: str
@@ -84,6 +85,7 @@ class Target:
     claims: tuple[Claim, ...]
     pictures: Callable[[Sequence[Row]], list[Picture]] = field(default=lambda rows: [])
     note: str = ""
+    untested: tuple[Verdict, ...] = ()
 
     @property
     def folder(self) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from sprii_train.analysis.bootstrap import recovery
 from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, spread_table, value_of
-from sprii_train.experiments.targets.poke import FACTORS, SEED, factor_table, native_table
+from sprii_train.experiments.targets.geometry import interval_table
+from sprii_train.experiments.targets.poke import FACTORS, SEED, factor_tables, native_table
 from sprii_train.reports.claims import Claim
 from sprii_train.reports.page import Table, interval
 
@@ -18,13 +19,17 @@ MEASURED = (
 )
 
 
+RATIO = {"Between/within": "validation.ratio"}
+
+
 def _factors(rows: Sequence[Row]) -> list[Table]:
-    return [factor_table(rows, "Relation")]
+    return factor_tables(rows, "Relation")
 
 
 def _task(rows: Sequence[Row]) -> list[Table]:
     return [
-        spread_table(rows, "System separation", {"Between/within": "validation.ratio"}, first="Relation"),
+        spread_table(rows, "System separation", RATIO, first="Relation"),
+        interval_table(rows, RATIO, first="Relation"),
         native_table(rows, "Relation"),
     ]
 

@@ -1,99 +1,36 @@
-"""PokeWorld's tables: pair reliability, history budgets, shared factors, objectives, mismatches, inferred relations."""
+"""PokeWorld's tables: shared factors, objectives, structured mismatches (`app:poke-formation`)."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from sprii_train.analysis.bootstrap import system_bootstrap
-from sprii_train.analysis.statistics import difference
-from sprii_train.analysis.use.direction import Projection, contrasts
+from sprii_train.analysis.statistics import difference, over_sources
 from sprii_train.experiments.targets.base import (
     Group,
     Row,
     Target,
     arms_of,
-    arrays_of,
     spread_of,
     spread_table,
     stacked,
+    value_of,
 )
+from sprii_train.experiments.targets.geometry import LEAST, both_splits, interval_table
 from sprii_train.reports.claims import Claim
-from sprii_train.reports.page import Table, interval, spread
+from sprii_train.reports.formation_figures import changes
+from sprii_train.reports.page import Picture, Table, interval, spread
+from sprii_train.reports.paper import paper_panels
 
 FACTORS = ("mass", "drag", "stiffness")
 HORIZONS = (1, 4, 16)
 SEED = 0
 
 
-def _both(columns: dict[str, str], held_back: str) -> dict[str, str]:
-    """The columns on validation and on held-back systems."""
-    return {
-        f"{heading}, {split}": f"{split}.{path}"
-        for split in ("validation", held_back)
-        for heading, path in columns.items()
-    }
-
-
-def _geometry(held_back: str, first: str):
-    def tables(rows: Sequence[Row]) -> list[Table]:
-        shown = {"Within": "within", "Between": "between", "Ratio": "ratio", "ρ drag": "rho_drag"}
-        probes = {f"R² {f}": f"centroid_ridge_{f}" for f in FACTORS}
-        return [
-            spread_table(rows, "Geometry of contexts", _both(shown, held_back), first=first),
-            spread_table(rows, "Ridge probes of centroids", _both(probes, held_back), first=first),
-        ]
-
-    return tables
-
-
-LEAST = 0.05
-"""The least change of ρ or R² that counts as one: differences of arms without information are smaller."""
-
-
-def _ratio_rises(low: str, high: str) -> Claim:
-    return Claim(
-        f"The between/within ratio rises from {low} to {high}",
-        (low, high),
-        lambda a: a[high]["validation"]["ratio"] / a[low]["validation"]["ratio"],
-        lambda v: v > 1.1,
-        "ratio of ratios on validation systems (> 1.1; paper 3.6, then 3.8)",
-    )
-
-
-def _drag_rises(low: str, high: str) -> Claim:
-    return Claim(
-        f"Drag geometry rises from {low} to {high}",
-        (low, high),
-        lambda a: a[high]["validation"]["rho_drag"] - a[low]["validation"]["rho_drag"],
-        lambda v: v > LEAST,
-        f"difference of ρ on validation systems (> {LEAST}; paper 0.18, then 0.54)",
-    )
-
-
-ALPHAS = ("alpha-0", "alpha-0.5", "alpha-1")
-ALPHA_CLAIMS = (
-    *(claim(low, high) for claim in (_ratio_rises, _drag_rises) for low, high in pairwise(ALPHAS)),
-    Claim(
-        "Random pairs leave contexts without information: the ratio at α = 0 is near 1/8",
-        ("alpha-0",),
-        lambda a: a["alpha-0"]["validation"]["ratio"],
-        lambda v: v < 0.3,
-        "ratio (< 0.3; the paper's, of four histories a system, is 0.27)",
-    ),
-    Claim(
-        "Drag can be read from centroids at α = 1 far better than at α = 0",
-        ("alpha-0", "alpha-1"),
-        lambda a: a["alpha-1"]["validation"]["centroid_ridge_drag"] - a["alpha-0"]["validation"]["centroid_ridge_drag"],
-        lambda v: v > 0.2,
-        "difference in R² (> 0.2; paper 0.70 in log drag)",
-    ),
-)
-
 # --- shared factors ---
 
 
 def _refinement(rows: Sequence[Row]) -> list[Table]:
-    columns = {f"ρ {f}": f"rho_{f}" for f in FACTORS}
-    return [spread_table(rows, "Partial geometry of contexts", _both(columns, "confirmation"))]
+    columns = both_splits({f"ρ {f}": f"rho_{f}" for f in FACTORS}, "confirmation")
+    return [spread_table(rows, "Partial geometry of contexts", columns), interval_table(rows, columns)]
 
 
 REFINEMENT_CLAIMS = (
@@ -158,69 +95,21 @@ ACCESSIBILITY_CLAIMS = tuple(
 )
 
 
-def _direction(rows: Sequence[Row]) -> list[Table]:
-    groups = arms_of(rows)
-    columns = {
-        "P(mass)": "P_mass",
-        "P(drag)": "P_drag",
-        "Wrong − matched, mass": "wrong_minus_matched_mass",
-        "Wrong − matched, drag": "wrong_minus_matched_drag",
-    }
-    tables = [spread_table(rows, "Response of fixed predictors to wrong-factor donors, h16", columns, first="Relation")]
-    if {"g1", "g2"} <= set(groups):
-        g1, g2 = groups["g1"], groups["g2"]
-        mass, drag = ((_projections(g1, f), _projections(g2, f)) for f in ("mass", "drag"))
-        found = contrasts(mass, drag, seed=SEED)
-        tables.append(
-            Table(
-                "Redirection",
-                ["Contrast", "Difference [95 % interval]"],
-                [[name, interval(each)] for name, each in found.items()],
-                "Pooled within systems, sources equal; paired system bootstrap, 10,000 draws.",
-            )
-        )
-    return tables
-
-
-def _projections(group: Sequence[Row], factor: str) -> list[Projection]:
-    kept = [arrays_of(row, "direction") for row in group]
-    return [Projection(*(k[f"{factor}|{part}"] for part in ("systems", "numerators", "denominators"))) for k in kept]
-
-
-DIRECTION_CLAIMS = (
-    Claim(
-        "A wrong-mass donor moves G₁'s predictions along the mass counterfactual more than G₂'s",
-        ("g1", "g2"),
-        lambda a: a["g1"]["P_mass"] - a["g2"]["P_mass"],
-        lambda v: v > 0.01,
-        "P(mass, G₁) − P(mass, G₂) (> 0.01; paper 0.042)",
-    ),
-    Claim(
-        "A wrong-drag donor moves G₂'s predictions along the drag counterfactual more than G₁'s",
-        ("g1", "g2"),
-        lambda a: a["g2"]["P_drag"] - a["g1"]["P_drag"],
-        lambda v: v > 0.01,
-        "P(drag, G₂) − P(drag, G₁) (> 0.01; paper 0.172)",
-    ),
-)
-
 # --- objectives, mismatches, inferred relations ---
 
 
+CONFIRMED = {f"ρ {f}": f"confirmation.rho_{f}" for f in FACTORS} | {"Ratio": "confirmation.ratio"}
+
+
 def _factorial(rows: Sequence[Row]) -> list[Table]:
-    columns = {f"ρ {f}": f"confirmation.rho_{f}" for f in FACTORS}
-    columns |= {
-        "Ratio": "confirmation.ratio",
-        "Self h16": "confirmation.self_h16",
-        "Target variance": "confirmation.variance_h16",
-    }
     return [
         spread_table(
             rows,
             "Objective components on 400 confirmation systems",
-            columns,
+            CONFIRMED | {"Self h16": "confirmation.self_h16", "Target variance": "confirmation.variance_h16"},
             note="Errors are in each source's own embedding: compare them beside the target's variance.",
-        )
+        ),
+        interval_table(rows, CONFIRMED),
     ]
 
 
@@ -238,11 +127,14 @@ FACTORIAL_CLAIMS = (
 )
 
 
-def factor_table(rows: Sequence[Row], first: str) -> Table:
-    """Probes and geometry of each factor, and separation, on validation systems."""
-    columns = {f"R² {f}": f"validation.centroid_ridge_{f}" for f in FACTORS}
-    columns |= {f"ρ {f}": f"validation.rho_{f}" for f in FACTORS} | {"Ratio": "validation.ratio"}
-    return spread_table(rows, "Factors in the contexts of validation systems", columns, first=first)
+def factor_tables(rows: Sequence[Row], first: str) -> list[Table]:
+    """Probes and geometry of each factor, and separation, on validation systems; the latter two with intervals."""
+    geometry = {f"ρ {f}": f"validation.rho_{f}" for f in FACTORS} | {"Ratio": "validation.ratio"}
+    columns = {f"R² {f}": f"validation.centroid_ridge_{f}" for f in FACTORS} | geometry
+    return [
+        spread_table(rows, "Factors in the contexts of validation systems", columns, first=first),
+        interval_table(rows, geometry, first=first),
+    ]
 
 
 def native_table(rows: Sequence[Row], first: str) -> Table:
@@ -255,7 +147,7 @@ def native_table(rows: Sequence[Row], first: str) -> Table:
 
 
 def _per_factor(rows: Sequence[Row]) -> list[Table]:
-    return [factor_table(rows, "Pairing"), native_table(rows, "Pairing")]
+    return [*factor_tables(rows, "Pairing"), native_table(rows, "Pairing")]
 
 
 MISMATCH_CLAIMS = tuple(
@@ -277,23 +169,74 @@ MISMATCH_CLAIMS = tuple(
 )
 
 
+MISMATCHED = ("mismatch-random", "mismatch-drag", "mismatch-mass")
+CHANGED = {"Probe R²": "validation.centroid_ridge_", "Partial ρ": "validation.rho_"}
+NAMES = {"Random mismatch": "Random", "Drag-only mismatch": "Drag-only", "Mass-only mismatch": "Mass-only"}
+
+
+def changes_of(rows: Sequence[Row], path: str) -> dict[str, dict[str, list[float]]]:
+    """Mismatch → factor → change from correct pairing in every source that has both."""
+    groups = arms_of(rows)
+    correct = {row["seed"]: row for row in groups.get("g3", ())}
+    found = {}
+    for arm in MISMATCHED:
+        paired = [(row, correct[row["seed"]]) for row in groups.get(arm, ()) if row["seed"] in correct]
+        if paired:
+            found[NAMES[paired[0][0]["label"]]] = {
+                f: [float(value_of(a, f"{path}{f}")) - float(value_of(b, f"{path}{f}")) for a, b in paired]
+                for f in FACTORS
+            }
+    return found
+
+
+def _changes(rows: Sequence[Row]) -> list[Table]:
+    found = {heading: changes_of(rows, path) for heading, path in CHANGED.items()}
+    lines = [
+        [arm, factor, *(spread(over_sources(found[heading][arm][factor])) for heading in CHANGED)]
+        for arm in found["Partial ρ"]
+        for factor in FACTORS
+    ]
+    title = "Change from correct pairing, paired by source"
+    changed = [Table(title, ["Mismatch", "Factor", *CHANGED], lines)] if lines else []
+    return [*changed, *factor_tables(rows, "Pairing")]
+
+
+def _change_picture(rows: Sequence[Row]) -> list[Picture]:
+    panels = {heading: changes_of(rows, path) for heading, path in CHANGED.items()}
+    if not panels["Partial ρ"]:
+        return []
+    return [
+        Picture(
+            "changes",
+            "Structured mismatches redistribute factor organization",
+            "Paired-source change from correct pairing; bars: means, dots: sources, diamonds: the paper's means.",
+            changes(panels, _printed_changes()),
+        )
+    ]
+
+
+def _printed_changes() -> dict[str, dict[str, dict[str, float]]]:
+    cells = {
+        (pairing, factor.lower()): [float(cell.split(" ")[0]) for cell in measured]
+        for pairing, factor, *measured in paper_panels("tab:structured-mismatch-factors")[0][1:]
+    }
+    return {
+        heading: {
+            name: {f: cells[label, f][i] - cells["Correct", f][i] for f in FACTORS} for label, name in NAMES.items()
+        }
+        for i, heading in enumerate(CHANGED)
+    }
+
+
+ACCESS_CLAIM = Claim(
+    "Mass-only mismatch does not lower what a probe reads of mass",
+    ("g3", "mismatch-mass"),
+    lambda a: a["mismatch-mass"]["validation"]["centroid_ridge_mass"] - a["g3"]["validation"]["centroid_ridge_mass"],
+    lambda v: v > -LEAST,
+    f"change of R² (> −{LEAST}; paper 0.014)",
+)
+
 POKE_TARGETS = (
-    Target(
-        "tab:fidelity-full",
-        "PokeWorld: pair reliability α at eight histories a system",
-        (Group("poke-r8", ALPHAS),),
-        _geometry("test", "α"),
-        ALPHA_CLAIMS,
-        note="The paper's bank has four evaluation histories a system; this one has eight, so codes without "
-        "information have a ratio of 1/8.",
-    ),
-    Target(
-        "tab:pokeworld-geometry",
-        "PokeWorld: independent histories a system, R2, R4 and R8",
-        tuple(Group(f"poke-r{r}", ("align", "align-random")) for r in (2, 4, 8)),
-        _geometry("test", "Relation and budget"),
-        (),
-    ),
     Target(
         "tab:refinement-full",
         "PokeWorld: relation refinement G₁, G₂, G₃",
@@ -309,13 +252,6 @@ POKE_TARGETS = (
         ACCESSIBILITY_CLAIMS,
     ),
     Target(
-        "fig:v3-poke-semantics",
-        "PokeWorld: do wrong-factor donors redirect predictions?",
-        (Group("poke", ("g1", "g2"), ("direction",)),),
-        _direction,
-        DIRECTION_CLAIMS,
-    ),
-    Target(
         "tab:factorial-confirmation",
         "PokeWorld: objective components",
         (Group("poke", ("structure", "align", "cross", "align-cross")),),
@@ -325,8 +261,16 @@ POKE_TARGETS = (
     Target(
         "tab:structured-mismatch-factors",
         "PokeWorld: structured relation errors",
-        (Group("poke", ("g3", "mismatch-random", "mismatch-drag", "mismatch-mass")),),
+        (Group("poke", ("g3", *MISMATCHED)),),
         _per_factor,
         MISMATCH_CLAIMS,
+    ),
+    Target(
+        "fig:structured-mismatch-differences",
+        "PokeWorld: what structured relation errors change",
+        (Group("poke", ("g3", *MISMATCHED)),),
+        _changes,
+        (*MISMATCH_CLAIMS, ACCESS_CLAIM),
+        _change_picture,
     ),
 )

@@ -18,11 +18,30 @@ from sprii_train.experiments.targets.base import (
     spread_table,
     stacked,
 )
+from sprii_train.experiments.targets.geometry import interval_table
 from sprii_train.reports.claims import Claim
 from sprii_train.reports.page import Picture, Table, interval, number, spread
 from sprii_train.reports.value_figures import contrast_intervals
 
 SEED = 0
+
+DONOR_PROBES = (
+    "Of distinct donor windows of validation systems, systems equal. Ridge has coefficient 1 and all training systems; "
+    "MLP probes select their penalty within 400 training systems, and are fitted on those."
+)
+
+
+def contact_table(rows: Sequence[Row], first: str) -> Table:
+    """AUROC of a transient in the codes of donor windows."""
+    return spread_table(
+        rows,
+        "Contact, a transient",
+        {"AUROC, donors' codes": "donor_contact"},
+        first=first,
+        note="Whether the discs touched in the last step of a donor window: a logistic probe of its code, fitted on "
+        "training systems; 0.5 is chance. The paper names the measure and prints no number of it.",
+    )
+
 
 # --- component readers ---
 
@@ -76,10 +95,16 @@ def _frozen_head(rows: Sequence[Row]) -> list[Table]:
         ),
         spread_table(
             rows,
-            "D. What log drag can be read from: ridge R², coefficient 1",
-            {"Donors' codes": "donor_drag", "Recipients' present features": "query_drag"},
+            "D. What log drag can be read from: R²",
+            {
+                "Donors' codes, ridge": "donor_drag",
+                "Donors' codes, MLP": "donor_mlp_drag",
+                "Recipients' present features, ridge": "query_drag",
+            },
             first="Source",
+            note=DONOR_PROBES,
         ),
+        contact_table(rows, "Source"),
     ]
 
 
@@ -133,7 +158,11 @@ FROZEN_CLAIMS = (
 
 # --- factor-targeted utility ---
 
-PROBED = {f.name: f.label for f in FACTORS}
+PROBED = {
+    f"{factor.label}, {kind}": f"donor_{key}{factor.name}"
+    for kind, key in (("ridge", ""), ("MLP", "mlp_"))
+    for factor in FACTORS
+}
 
 
 def _slopes(g1: Sequence[Row], g2: Sequence[Row]) -> TargetedUtility:
@@ -146,10 +175,12 @@ def _targeted(rows: Sequence[Row]) -> list[Table]:
     tables = [
         spread_table(
             rows,
-            "B. Ridge probes, coefficient 1, of the donor windows' codes, validation R²",
-            {label: f"donor_{name}" for name, label in PROBED.items()},
+            "B. Probes of the donor windows' codes, validation R²",
+            PROBED,
             first="Relation",
+            note=DONOR_PROBES,
         ),
+        contact_table(rows, "Relation"),
         spread_table(
             rows,
             "Reader errors at h16",
@@ -254,6 +285,7 @@ def _alpha(rows: Sequence[Row]) -> list[Table]:
             ["Pairs", "Reader updates", *(f"Source {i}" for i in range(most))],
             [[*line, *["n.a."] * (most + 2 - len(line))] for line in sources],
         ),
+        interval_table(rows, {"B/W": "validation.ratio"}, first="Pairs"),
         spread_table(rows, "Errors at h16", errors, first="Pairs"),
     ]  # fmt: skip
 
@@ -291,21 +323,15 @@ ALPHA_CLAIMS = (
 # --- object-only routes ---
 
 
+def _update(group: Sequence[Row]) -> Interval:
+    """M2 − M1, systems resampled."""
+    errors = {route: stacked(group, "object-routes", route) for route in ("m1", "m2")}
+    return system_bootstrap(errors, {"": difference("m2", "m1")}, seed=SEED)[""]
+
+
 def _object(rows: Sequence[Row]) -> list[Table]:
     routes = {"M2": "m2_h16", "M1": "m1_h16", "Recipient-only": "r0_h16"}
-    contrasts = [
-        [
-            group[0]["label"],
-            interval(
-                system_bootstrap(
-                    {route: stacked(group, "object-routes", route) for route in ("m1", "m2")},
-                    {"": difference("m2", "m1")},
-                    seed=SEED,
-                )[""]
-            ),
-        ]
-        for group in arms_of(rows).values()
-    ]
+    contrasts = [[group[0]["label"], interval(_update(group))] for group in arms_of(rows).values()]
     return [
         spread_table(rows, "Object-state MSE at h16 on 400 validation systems", routes, first="Source"),
         Table(
@@ -316,6 +342,28 @@ def _object(rows: Sequence[Row]) -> list[Table]:
         ),
     ]
 
+
+def _zero_inside(row: Row) -> float:
+    found = _update([row])
+    return min(found.high, -found.low)
+
+
+OBJECT_CLAIMS = (
+    Claim(
+        "On R8 persistent context recovers nothing that can be told from zero: the interval of M2 − M1 spans it",
+        (R8,),
+        lambda a: _zero_inside(a[R8]),
+        lambda v: v > 0,
+        "distance of 0 from the nearer end, inside (> 0; paper 0.008)",
+    ),
+    Claim(
+        "On G₂ M2 has the higher mean error",
+        ("g2",),
+        lambda a: a["g2"]["m2_h16"] - a["g2"]["m1_h16"],
+        lambda v: v > 0,
+        "M2 − M1 (> 0; paper 0.0047)",
+    ),
+)
 
 POKE_VALUE_TARGETS = (
     Target(
@@ -349,7 +397,7 @@ POKE_VALUE_TARGETS = (
         "PokeWorld: routes of the object alone",
         (Group("poke-r8", (R8,), ("object-routes",)), Group("poke", ("g2",), ("object-routes",))),
         _object,
-        (),
+        OBJECT_CLAIMS,
         note="The R8 and G₂ sources are of different banks.",
     ),
 )

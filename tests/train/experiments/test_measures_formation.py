@@ -14,9 +14,10 @@ from safetensors.numpy import load_file
 from tiny_sources import TRAIN
 
 from sprii_envs.banks import Bank
-from sprii_train.analysis.formation import POKE_FACTORS, fit_ridge, poke_evidence, probe_factors, score
+from sprii_train.analysis.formation import POKE_FACTORS, fit_mlp, fit_ridge, poke_evidence, probe_factors, score
 from sprii_train.analysis.populations import Development, Sample, Training
 from sprii_train.experiments.measures import MEASURES
+from sprii_train.experiments.measures.formation import SEED
 from sprii_train.experiments.sources import Source
 from sprii_train.experiments.worlds import POKE_WORLD, encode_histories
 
@@ -44,6 +45,24 @@ def test_evidence_by_hand(poke_source: Source, poke_bank: Bank, monkeypatch: pyt
     # Four whole episodes tell the mass: the impulse that the finger lacks is what the object got.
     assert row["all_ridge_mass"] > 0.9
     assert row["all_ridge_mass"] > row["one_ridge_mass"]
+
+
+def test_networks_on_single_histories(poke_source: Source, poke_bank: Bank, monkeypatch: pytest.MonkeyPatch):
+    module = sys.modules["sprii_train.experiments.measures.windows"]
+    monkeypatch.setattr(module, "POKE_FACTORS", POKE_FACTORS[1:2])  # a network takes a second
+    row = MEASURES["windows"](poke_source)
+    learner, reader = poke_source.learner, POKE_WORLD.reader(poke_bank, poke_source.learner.config)
+
+    def histories(split: str) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        table = poke_bank.split(split)
+        codes = np.stack([encode_histories(learner, reader, table, start) for start in (1, 9, 17, 24)], axis=1)
+        columns = {name: np.repeat(table[name], 4) for name in ("mass", "drag", "stiffness")}
+        return codes.reshape(len(table) * 4, -1), np.repeat(table["system"], 4), columns
+
+    train = Sample(Training("train"), *histories("train"))
+    held_out = Sample(Development("validation"), *histories("validation"))
+    expected = score(fit_mlp(train, POKE_FACTORS[1], seed=SEED), held_out).r2
+    assert row == {"window_mlp_drag": pytest.approx(expected, rel=1e-6)}
 
 
 def test_atlas_by_hand(poke_source: Source, poke_bank: Bank):

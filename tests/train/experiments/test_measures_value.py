@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from knowing import knowing_source
 from safetensors.numpy import load_file
+from sklearn.metrics import roc_auc_score
 from tiny_sources import cell_of, source_of
 from tiny_worlds import D_CLEAN_SMALL, SPRING_SEALED_SMALL
 
@@ -22,7 +23,7 @@ from sprii_train.experiments.measures.realization import physical_weights
 from sprii_train.experiments.measures.routes import object_only, route_errors
 from sprii_train.experiments.measures.targeted import mass_dominance
 from sprii_train.experiments.measures.value import reader_config
-from sprii_train.experiments.poke_cases import donor_probes, poke_cases
+from sprii_train.experiments.poke_cases import FACTORS, donor_contact, donor_networks, donor_probes, poke_cases
 from sprii_train.experiments.sources import ReaderBudget, Source
 from sprii_train.experiments.spring_cases import (
     donors_of,
@@ -146,6 +147,45 @@ def test_donor_probes_read_what_the_codes_know(knowing_poke: Source, poke_source
     np.testing.assert_allclose(
         known["stiffness_over_mass"].prediction, known["stiffness"].prediction - known["mass"].prediction
     )
+
+
+def test_networks_read_donor_windows_of_a_few_systems(knowing_poke: Source, monkeypatch: pytest.MonkeyPatch):
+    module = sys.modules["sprii_train.experiments.poke_cases"]
+    monkeypatch.setattr(module, "NETWORK_SYSTEMS", 24)
+    seen, cases = [], poke_cases(knowing_poke)
+    real = module.probe_factors
+    monkeypatch.setattr(module, "probe_factors", lambda *args, **kw: seen.append(args) or real(*args, **kw))
+    drag = [f for f in FACTORS if f.name == "drag"]
+    found = donor_networks(cases, drag)["drag"]
+    train, held_out = seen[0][:2]
+    assert set(np.random.default_rng(20_260_903).permutation(32)[:24]) == set(train.systems)
+    assert len(held_out) == len(cases.drawn["validation"].distinct_donors())
+    assert found.r2 > 0.9 > donor_probes(cases)["drag"].r2  # a logarithm is not linear in the factor
+
+
+def test_contact_is_that_of_the_last_step_of_a_donor(poke_source: Source, poke_bank: Bank):
+    cases = poke_cases(poke_source)
+    found = donor_contact(poke_source, cases)
+    donors, starts = cases.drawn["validation"].donors, cases.drawn["validation"].starts
+    windows = sorted({(int(e), int(s)) for e, s in zip(donors, starts, strict=True)})
+    touched = [bool(poke_bank["contact"][e, s + 22]) for e, s in windows]  # from state s + 22 to the last, s + 23
+    assert found.truth.tolist() == touched
+    weights = [1 / np.sum(found.systems == s) for s in found.systems]
+    assert found.auroc == pytest.approx(roc_auc_score(touched, found.score, sample_weight=weights))
+
+
+def test_codes_that_hold_a_transient_give_it_away(knowing_poke: Source, poke_source: Source):
+    """The true factors say nothing of the moment; a code that is the distance of the discs does."""
+    cases, bank = poke_cases(poke_source), poke_source.bank
+    told = {}
+    for name, each in (("train", cases.train), ("validation", cases.development)):
+        drawn = cases.drawn[name]
+        last = bank.windows("states", drawn.donors, drawn.starts + 23, 1)[:, 0].astype(np.float64)
+        gap = np.linalg.norm(last[:, :2] - last[:, 4:6], axis=1)
+        told[name] = replace(each, context=gap[:, None])
+    known = replace(cases, train=told["train"], development=told["validation"])
+    assert donor_contact(poke_source, known).auroc > 0.9
+    assert donor_contact(knowing_poke, poke_cases(knowing_poke)).auroc < 0.7
 
 
 def test_dominance_by_one_simulation_at_a_time(knowing_poke: Source, poke_bank: Bank):

@@ -23,6 +23,7 @@ from sprii_train.experiments.reproduce import Plan, cells_of, reproduce
 from sprii_train.experiments.sources import SourceCell
 from sprii_train.experiments.targets import TARGETS
 from sprii_train.experiments.worlds import POKE_WORLD, SPRING_WORLD, WORLDS
+from sprii_train.reports.claims import Verdict
 from sprii_train.reports.page import Page
 
 DIRECTION, LANDSCAPE = TARGETS["fig:v3-poke-semantics"], TARGETS["tab:spring-functional-landscape"]
@@ -95,7 +96,9 @@ def results(folder: Path) -> dict[str, Any]:
 def test_pokeworld_end_to_end(run: Reproduce, log: Log):
     page, folder = run(DIRECTION)
     assert log.trained == ["poke-g1-seed0", "poke-g2-seed0"]
-    assert {file.name for file in folder.iterdir()} == {"report.html", "results.json", "table-1.csv", "table-2.csv"}
+    assert {file.name for file in folder.iterdir()} == {
+        "report.html", "results.json", "redirection.png", "risk.png", *(f"table-{i}.csv" for i in range(1, 6)),
+    }  # fmt: skip
     told = results(folder)
     assert (told["table"], told["preset"], told["command"]) == ("fig:v3-poke-semantics", "quick", "sprii reproduce it")
     assert [(row["world"], row["arm"], row["seed"], row["steps"]) for row in told["rows"]] == [
@@ -103,14 +106,14 @@ def test_pokeworld_end_to_end(run: Reproduce, log: Log):
     ]  # fmt: skip
     assert all("arrays" not in row and "P_mass" in row for row in told["rows"])
     assert {v["verdict"] for v in told["verdicts"]} <= {"held (one source)", "did not hold"}
-    assert len(told["verdicts"]) == 2
+    assert len(told["verdicts"]) == len(DIRECTION.claims)
     facts = told["facts"]
     assert facts["Budget"] == "poke: 3 steps of 6 pairs; seeds of sources: 0; readers of each: 2; three steps"
     assert "2 sources" in facts["Training time"]
     assert "fingerprint" in facts["Bank of poke"]
     assert "image 16" in facts["Learner of poke"]
     assert facts["Training of poke"].endswith("(fp32)")
-    assert page.lead == "fig:v3-poke-semantics. Three steps."
+    assert page.lead == f"fig:v3-poke-semantics. Three steps. {DIRECTION.note}"
     text = html.unescape((folder / "report.html").read_text(encoding="utf-8"))
     for words in (DIRECTION.title, "G₁", "G₂", "sprii reproduce it", DIRECTION.claims[0].text):
         assert words in text
@@ -212,15 +215,26 @@ def test_an_arm_that_was_not_trained_leaves_its_statements_open(run: Reproduce):
         assert (status[claim.text] == "not tested") == (claim.arms != ("align-cross",))
 
 
+def test_statements_that_are_not_judged_are_told_where_others_are(run: Reproduce):
+    open_ = Verdict("What the figure shows", "not tested", "it prints no number")
+    one = replace(DIRECTION, untested=(open_,))
+    page, folder = run(one)
+    assert page.verdicts[-1] == open_
+    assert results(folder)["verdicts"][-1] == open_.as_dict()
+    assert [verdict.text for verdict in page.verdicts[:-1]] == [claim.text for claim in DIRECTION.claims]
+    page, _ = run(one, "smoke")
+    assert open_ not in page.verdicts
+
+
 def test_other_steps_are_told(run: Reproduce, log: Log):
     run(DIRECTION)
     page, _ = run(DIRECTION, arms=("g1",), steps=2)
     assert log.trained == ["poke-g1-seed0"]  # another source than that of three steps
-    assert page.lead == "fig:v3-poke-semantics. Three steps; here 2 steps."
+    assert page.lead == f"fig:v3-poke-semantics. Three steps; here 2 steps. {DIRECTION.note}"
     assert page.facts["Budget"].startswith("poke: 2 steps of 6 pairs")
     page, _ = run(DIRECTION, steps=3)
     assert log.trained == []
-    assert page.lead == "fig:v3-poke-semantics. Three steps."
+    assert page.lead == f"fig:v3-poke-semantics. Three steps. {DIRECTION.note}"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from knowing import knowing_source
 from safetensors.numpy import load_file
 from tiny_sources import TRAIN, cell_of, silent, source_of
 from tiny_worlds import IMAGE, POKE_LEARNER, SPRING_LEARNER
@@ -20,9 +21,11 @@ import sprii_train.experiments.sources as sources
 from sprii_envs.banks import Bank
 from sprii_envs.relations import SAME_SYSTEM, WindowSampler
 from sprii_envs.world import rollout
+from sprii_train.analysis.formation import ratio_interval
 from sprii_train.analysis.use.donor_choice import choose, one_factor_wrong
 from sprii_train.analysis.use.simulated import donor_histories
 from sprii_train.analysis.value.readers import fit_readers
+from sprii_train.experiments.factor_swaps import factor_swaps
 from sprii_train.experiments.graphs import NEIGHBOURS, inferred_graph, random_graph
 from sprii_train.experiments.grid import folder_of
 from sprii_train.experiments.measures.formation import SEED
@@ -30,6 +33,7 @@ from sprii_train.experiments.measures.landscape import _encode
 from sprii_train.experiments.measures.value import reader_config
 from sprii_train.experiments.sources import READERLESS, ReaderBudget, Source, SourceCell, train_source
 from sprii_train.experiments.spring_cases import spring_cases
+from sprii_train.experiments.state_decoder import fit_state_decoder
 from sprii_train.experiments.worlds import POKE_WORLD, SPRING_WORLD, encode_histories
 from sprii_train.learners import JEPA
 from sprii_train.recipes import EVERY_RECIPE
@@ -235,6 +239,10 @@ def test_formation_by_hand(poke_source: Source, poke_bank: Bank, poke_row: dict[
         assert row["within"] == pytest.approx(within, rel=1e-5)
         assert row["between"] == pytest.approx(between, rel=1e-5)
         assert row["ratio"] == pytest.approx(between / within, rel=1e-5)
+        ends = ratio_interval(scaled.reshape(systems * 4, -1), np.repeat(np.arange(systems), 4), seed=SEED)
+        assert ends is not None
+        assert row["intervals"]["ratio"] == pytest.approx([ends.low, ends.high], rel=1e-4)
+        assert set(row["intervals"]) == {"ratio", "rho_mass", "rho_drag", "rho_stiffness"}
         kept = load_file(poke_row["arrays"]["formation"])
         drag = poke_bank.split(split, unseal=True)["drag"][::4]
         for kind in ("ridge", "mlp"):
@@ -314,6 +322,49 @@ def test_direction_by_simulation(poke_source: Source, poke_bank: Bank, poke_row:
         parts = poke_row[f"sensitivity_{factor}"] + poke_row[f"cross_{factor}"]
         assert poke_row[f"wrong_minus_matched_{factor}"] == pytest.approx(parts, rel=1e-6)
     assert poke_row["systems"] == 12
+
+
+def test_wrong_factors_in_state_coordinates(poke_source: Source, poke_bank: Bank, poke_row: dict[str, Any]):
+    """The decoder is a ridge regression of training futures; its assay is of confirmation systems."""
+    decoder = fit_state_decoder(poke_source)
+    train = poke_bank.split("train")["episode"]
+    objects = poke_bank["states"][train][:, (48, 56, 63), 4:].astype(np.float64).reshape(-1, 4)
+    np.testing.assert_allclose(decoder.mean, objects.mean(0))
+    np.testing.assert_allclose(decoder.scale, objects.std(0))
+    kept = load_file(poke_row["arrays"]["direction"])
+    swaps = factor_swaps(poke_source, "confirmation", ("mass", "drag"), unseal=True)
+    states = poke_bank["states"]
+    for factor, swap in swaps.items():
+        # The own level repeats the recorded future, by which a row's own state is the target.
+        ends = states[:, (48, 56, 63), 4:].reshape(-1, 4)
+        own = swap.states[:, 0, 1, 4:]
+        assert all(np.any(np.all(ends == each, axis=1)) for each in own)
+        assert not np.array_equal(swap.states[:, 0, 1], swap.states[:, 1, 1])
+        by_hand = []
+        for system in np.unique(swap.systems):
+            rows = swap.systems == system
+            truth = (own[rows].astype(np.float64) - decoder.mean) / decoder.scale
+            risks = [np.mean((decoder(p[rows]) - truth) ** 2) for p in (swap.matched, swap.wrong)]
+            by_hand.append(risks[1] - risks[0])
+        np.testing.assert_allclose(kept[f"object|{factor}|difference"], by_hand, rtol=1e-6, atol=1e-12)
+        told = poke_row[f"object_wrong_minus_matched_{factor}"]
+        assert told == pytest.approx(np.mean(by_hand))
+        parts = poke_row[f"object_sensitivity_{factor}"] + poke_row[f"object_cross_{factor}"]
+        assert told == pytest.approx(parts, rel=1e-6)
+    assert poke_row["object_systems"] == 8  # of 96 at most
+
+    for factor, swap in factor_swaps(poke_source, "validation", ("mass", "drag")).items():
+        wanted = (swap.states[:, 1, 1, 4:].astype(np.float64) - swap.states[:, 0, 1, 4:]) / decoder.scale
+        moved = decoder(swap.wrong) - decoder(swap.matched)
+        expected = (moved * wanted).sum() / (wanted**2).sum()
+        assert poke_row[f"P_state_{factor}"] == pytest.approx(expected, rel=1e-4, abs=1e-9)
+
+
+def test_a_decoder_of_embeddings_that_are_states_is_exact(poke_bank: Bank, tmp_path: Path):
+    source = knowing_source(poke_bank, "poke", tmp_path, readers=ReaderBudget(1, 5, 5))
+    decoder = fit_state_decoder(source)
+    states = poke_bank["states"][poke_bank.split("validation")["episode"], 60].astype(np.float64)
+    np.testing.assert_allclose(decoder(states), decoder.standardise(states), atol=1e-3)
 
 
 # Measures of SpringWorld

@@ -33,6 +33,14 @@ def test_status_counts_sources(differences, status):
     assert verdict.status == status
 
 
+def test_an_arm_of_one_of_several_worlds():
+    falls = Claim("b falls", ("one/b", "two/b"), lambda r: r["one/b"]["x"] - r["two/b"]["x"], lambda v: v > 0, "by")
+    of_worlds = [{"world": w, "arm": "b", "seed": 0, "x": x} for w, x in (("one", 3.0), ("two", 1.0))]
+    (verdict,) = judge([falls], of_worlds)
+    assert (verdict.status, verdict.evidence) == ("held (one source)", "by: 2")
+    assert judge([falls], of_worlds[:1])[0].status == "not tested"
+
+
 def test_missing_arm_is_not_tested():
     (verdict,) = judge([HIGHER], [r for r in rows(1, 2) if r["arm"] == "a"])
     assert verdict.status == "not tested"

@@ -1,0 +1,61 @@
+"""PokeWorld's object state from a source's embeddings: a ridge reader fitted on training systems (`app:poke-fixed`)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import Ridge
+
+from sprii_train.analysis.formation import RIDGE_PENALTIES, sample_of
+from sprii_train.analysis.formation.search import grouped_fit, scaled
+from sprii_train.analysis.populations import Training, population_of
+from sprii_train.experiments.factor_swaps import ANCHORS, embed_states
+from sprii_train.experiments.poke_cases import OBJECT
+from sprii_train.experiments.sources import Source
+
+SYSTEMS = 400  # training systems, those of `measures.formation`
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StateDecoder:
+    """Embeddings → position and velocity of the object, standardised by training states, which all sources share."""
+
+    model: Any
+    mean: Array  # (4,)
+    scale: Array  # (4,)
+
+    def __call__(self, embeddings: Array) -> Array:
+        """Embeddings (r, D) → object states (r, 4)."""
+        return np.asarray(self.model.predict(embeddings), np.float64)
+
+    def standardise(self, states: NDArray[Any]) -> Array:
+        """States (..., S) → object states (..., 4) in the decoder's coordinates."""
+        return (states[..., OBJECT].astype(np.float64) - self.mean) / self.scale
+
+
+def fit_state_decoder(source: Source) -> StateDecoder:
+    """Ridge regression on the embeddings of what recipients' futures are: the last horizon after each anchor.
+
+    The penalty is selected in 5-fold cross-validation in which a system is never split.
+    """
+    bank, world = source.bank, source.world
+    population = population_of(bank, "train")
+    assert isinstance(population, Training)
+    table = world.episodes(bank, "train", systems=SYSTEMS)
+    rows = np.repeat(np.arange(len(table)), len(ANCHORS))
+    last = np.tile(np.asarray(ANCHORS) + source.learner.config.horizons[-1], len(table))
+    states = bank.windows("states", table["episode"][rows], last - 1, 2)
+    target = states[:, 1, OBJECT].astype(np.float64)
+    mean, scale = target.mean(0), target.std(0)
+    train = sample_of(population, embed_states(source, states), table, (), rows)
+    model = grouped_fit(
+        lambda: scaled(Ridge()),
+        {"model__alpha": RIDGE_PENALTIES},
+        train,
+        (target - mean) / scale,
+        "a state decoder",
+    )
+    return StateDecoder(model, mean, scale)

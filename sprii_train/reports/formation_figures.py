@@ -1,0 +1,79 @@
+"""Figures of Formation: measures along a design variable, and changes from a reference arm."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from sprii_train.analysis.formation import Curve
+
+OURS = ("#2a8c55", "#4c72b0", "#dd8452", "#8172b3")
+PAPER = ("#7f7f7f", "#b0b0b0")
+
+
+def design_curves(
+    ours: Mapping[str, Mapping[str, Curve]], paper: Mapping[str, Mapping[str, Curve]], label: str
+) -> Figure:
+    """A panel a measure: mean ± SD over sources along a design variable (`fig:relation-mechanism` a).
+
+    Args:
+        ours: measure → name → curve, at most four names.
+        paper: the same of the paper, dashed, at most two names.
+        label: of the design variable.
+    """
+    figure = Figure(figsize=(4.6 * len(ours) + 0.4, 4.2), layout="constrained")
+    axes = figure.subplots(1, len(ours), squeeze=False)[0]
+    for axis, (measure, curves) in zip(axes, ours.items(), strict=True):
+        for name, colour in zip(paper.get(measure, {}), PAPER, strict=False):
+            _line(axis, paper[measure][name], name, colour, "D--")
+        for name, colour in zip(curves, OURS, strict=False):
+            _line(axis, curves[name], name, colour, "o-")
+        axis.axhline(0.0, color="black", linewidth=0.8)
+        axis.set_title(measure)
+        axis.set_xlabel(label)
+        axis.set_xticks(sorted({x for found in curves.values() for x in found.x}))
+        axis.margins(x=0.1)
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].legend(frameon=False, fontsize=9)
+    return figure
+
+
+def changes(
+    panels: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], paper: Mapping[str, Mapping[str, Mapping]]
+) -> Figure:
+    """Bars of the mean paired-source change from a reference (`fig:structured-mismatch-differences`).
+
+    Args:
+        panels: measure → arm → group of bars → the change in every source, drawn as dots.
+        paper: measure → arm → group → the paper's mean change, a diamond where there is one.
+    """
+    figure = Figure(figsize=(5.6 * len(panels) + 0.4, 4.2), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (measure, arms) in zip(axes, panels.items(), strict=True):
+        groups, width = list(next(iter(arms.values()))), 0.8 / len(arms)
+        for i, ((arm, found), colour) in enumerate(zip(arms.items(), OURS, strict=False)):
+            centres = np.arange(len(groups)) + (i - (len(arms) - 1) / 2) * width
+            axis.bar(centres, [np.mean(found[g]) for g in groups], 0.92 * width, color=colour, alpha=0.9, label=arm)
+            for x, group in zip(centres, groups, strict=True):
+                spread = np.arange(len(found[group])) - (len(found[group]) - 1) / 2
+                axis.plot(
+                    x + 0.15 * width * spread, found[group], "o", ms=3, mfc="white", mec="black", mew=0.7, zorder=3
+                )
+                if (value := paper.get(measure, {}).get(arm, {}).get(group)) is not None:
+                    axis.plot(x, value, "D", ms=6, mfc="none", mec="black", zorder=4)
+        axis.axhline(0.0, color="black", linewidth=0.8)
+        axis.set_xticks(range(len(groups)), groups)
+        axis.set_title(measure)
+        axis.grid(axis="y", alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("change")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    return figure
+
+
+def _line(axis, found: Curve, name: str, colour: str, style: str) -> None:
+    sds = [spread.sd if spread.sd == spread.sd else 0.0 for spread in found.spreads]
+    means = [spread.mean for spread in found.spreads]
+    axis.errorbar(found.x, means, yerr=sds, fmt=style, color=colour, mfc="white" if "--" in style else colour, ms=5,
+                  capsize=3, linewidth=1.6, label=name)  # fmt: skip
