@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sprii_train.analysis.bootstrap import source_system_bootstrap, system_bootstrap
-from sprii_train.analysis.statistics import Interval, difference
+from sprii_train.analysis.statistics import Interval, bonferroni, difference
 from sprii_train.analysis.value.targeted import TargetedUtility, targeted_utility
 from sprii_train.experiments.poke_cases import COMPONENTS, FACTORS
 from sprii_train.experiments.targets.base import (
@@ -52,7 +52,7 @@ CONTRASTS = {
     "Null − Oracle": difference("null", "oracle"),
     "Shuffled − Persistent": difference("shuffled", "persistent"),
 }
-ADJUSTED = 1 - 0.05 / len(CONTRASTS)
+ADJUSTED = bonferroni(len(CONTRASTS))
 _TOLD = {name: name.replace("_", " ") for name in COMPONENTS}
 
 

@@ -16,6 +16,7 @@ from sprii_train.experiments.targets.base import (
     spread_table,
     stacked,
 )
+from sprii_train.experiments.targets.geometry import interval_table
 from sprii_train.recipes import EVERY_RECIPE
 from sprii_train.reports.claims import Claim
 from sprii_train.reports.page import Picture, Table, interval, spread
@@ -113,7 +114,8 @@ def _components(rows: Sequence[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -
         first="Recipe",
         note="ρ is partial Spearman of code and factor distances; R² a ridge probe of log factors on single histories.",
     )
-    return [task, geometry, *_intervals(rows, pairs)]
+    bounded = {"Ratio": "validation.ratio"} | {f"ρ {name}": f"validation.rho_{name}" for name in FACTORS}
+    return [task, geometry, interval_table(rows, bounded, first="Recipe"), *_intervals(rows, pairs)]
 
 
 COMPONENT_CLAIMS = (
