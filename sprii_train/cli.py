@@ -367,7 +367,7 @@ class ComparePendulum:
             raise ValueError(f"--workers is {self.workers}; legal: an integer >= 1")
         if self.seeds is not None:
             preset = replace(preset, seeds=parse_seeds(self.seeds))
-        _check_folder(root)
+        check_folder(root)
         planned = cells(preset, rows)
         found = run_grid(planned, root / "cells", workers=self.workers, launcher=self.launcher)
         written = [f"sprii pendulum compare --preset {self.preset}"]
@@ -415,7 +415,7 @@ class TrainPendulum:
             device=self.device,
         )
         root = self.out or Path(f"runs/pendulum-{self.preset}-{self.recipe}-{self.seed}")
-        _check_folder(root)
+        check_folder(root)
 
         def report(iteration: int, values: dict[str, float]) -> None:
             print(f"iteration {iteration}/{config.iterations}  collected return {values['return']:.0f}", flush=True)
@@ -514,7 +514,7 @@ class Benchmark:
             write_json(self.json, result)
 
 
-def _check_folder(path: Path) -> None:
+def check_folder(path: Path) -> None:
     """ValueError if a folder cannot be made there, before hours are spent on what it would hold."""
     there = next(each for each in (path, *path.absolute().parents) if each.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):

@@ -16,8 +16,8 @@ class TrainPartners:
     """Folder of the roster."""
     seeds: str = "5"
     """A count (5) or a list (0,4,7): one training run each."""
-    held_out: str = "4"
-    """Seeds whose partners no policy may be trained with; empty for none."""
+    held_out: str | None = None
+    """Seeds whose partners no policy may be trained with, empty for none; by default the last of several."""
     iterations: int = 600
     """Of each seed; one is an episode in each of 64 kitchens."""
     checkpoints: str = "0.25,1"
@@ -32,17 +32,22 @@ class TrainPartners:
     def run(self) -> None:
         """Train, then list the roster."""
         from sprii_envs.overcooked.game import Game
+        from sprii_envs.overcooked.partners.partner import NEURAL
+        from sprii_train.cli import check_folder
         from sprii_train.experiments.seeds import parse_seeds
         from sprii_train.overcooked.selfplay import SelfPlay, train_partners
 
+        check_folder(self.out)
+        seeds = parse_seeds(self.seeds)
+        held_out = (str(seeds[-1]) if len(seeds) > 1 else "") if self.held_out is None else self.held_out
         config = SelfPlay(
             game=Game(self.layout, self.max_steps, self.view),
             iterations=self.iterations,
             checkpoints=_numbers("checkpoints", self.checkpoints),
-            seeds=parse_seeds(self.seeds),
-            held_out=tuple(int(seed) for seed in _numbers("held-out", self.held_out)) if self.held_out else (),
+            seeds=seeds,
+            held_out=tuple(int(seed) for seed in _numbers("held-out", held_out)) if held_out else (),
         )
-        told = [f"sprii overcooked partners train --seeds {self.seeds} --held-out {shlex.quote(self.held_out)}"]
+        told = [f"sprii overcooked partners train --seeds {self.seeds} --held-out {shlex.quote(held_out)}"]
         told += [f"--iterations {self.iterations} --checkpoints {self.checkpoints} --layout {self.layout}"]
         told += [f"--max-steps {self.max_steps} --view {self.view}"]
 
@@ -50,7 +55,8 @@ class TrainPartners:
             print(f"seed {seed}  iteration {done}/{config.iterations}  return {value:.1f}", flush=True)
 
         found = train_partners(config, self.out, report, command=" ".join(told))
-        print(f"{len(found)} partners: {self.out / 'partners.json'}")
+        networks = sum(partner.family == NEURAL for partner in found)
+        print(f"{networks} networks and {len(found) - networks} scripted partners: {self.out / 'partners.json'}")
 
 
 @dataclass
@@ -77,12 +83,14 @@ class MeasurePartners:
         from sprii_envs.overcooked.partners.partner import NEURAL
         from sprii_envs.overcooked.partners.roster import MANIFEST, load_roster, shipped_folder
         from sprii_train.checkpoints import write_json, write_whole
+        from sprii_train.cli import check_folder
         from sprii_train.overcooked.selfplay import crossplay, self_play
         from sprii_train.reports.figures import png
         from sprii_train.reports.overcooked import crossplay_figure
 
         if self.episodes < 1:
             raise ValueError(f"--episodes is {self.episodes}; legal: an integer >= 1")
+        check_folder(self.out)
         folder = self.folder or shipped_folder()
         roster, told = load_roster(folder), json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         game = Game(**told["game"])
@@ -97,10 +105,11 @@ class MeasurePartners:
         Console(width=110).print(table)
         matrix = crossplay(game, neural, list(roster), seat=self.seat, episodes=self.episodes)
         egos = [partner.name for partner in neural]
-        write_json(self.out / "crossplay.json", {"egos": egos, "partners": roster.names, "returns": matrix.tolist(),
+        name = "crossplay" if self.seat == 0 else f"crossplay-seat-{self.seat}"
+        write_json(self.out / f"{name}.json", {"egos": egos, "partners": roster.names, "returns": matrix.tolist(),
                                                  "episodes": self.episodes, "seat": self.seat})  # fmt: skip
-        write_whole(self.out / "crossplay.png", png(crossplay_figure(matrix, egos, roster.names)))
-        print(f"cross-play: {self.out / 'crossplay.png'}")
+        write_whole(self.out / f"{name}.png", png(crossplay_figure(matrix, egos, roster.names)))
+        print(f"cross-play: {self.out / f'{name}.png'}")
 
 
 @dataclass
@@ -135,6 +144,7 @@ class ComparePartners:
         """Build the bank, train, evaluate and report."""
         from dataclasses import replace
 
+        from sprii_train.cli import check_folder
         from sprii_train.experiments.grid import run_grid
         from sprii_train.experiments.overcooked import PARTNER_RECIPES, PRESETS, cells
         from sprii_train.experiments.seeds import parse_seeds
@@ -149,6 +159,7 @@ class ComparePartners:
             raise ValueError(f"--arms names an arm twice: {self.arms}")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers is {self.workers}; legal: an integer >= 1")
+        check_folder(root)
         if self.seeds is not None:
             preset = replace(preset, seeds=parse_seeds(self.seeds))
 
@@ -187,6 +198,10 @@ class WatchPartners:
         from sprii_envs.overcooked.partners.roster import load_roster, shipped_folder
         from sprii_train.overcooked.watch import episode_gif
 
+        if self.seed < 0:
+            raise ValueError(f"--seed is {self.seed}; legal: an integer >= 0")
+        if self.out.suffix.lower() != ".gif":
+            raise ValueError(f"--out is {self.out}; legal: a file that ends in .gif")
         roster = load_roster(self.folder or shipped_folder())
         ego, partner = (roster[roster.id(name)] for name in (self.ego, self.partner))
         returned = episode_gif(ego, partner, self.out, seed=self.seed)

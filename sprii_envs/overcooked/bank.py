@@ -60,6 +60,8 @@ class HistoryProtocol:
         """ValueError naming the field and what is legal."""
         least = {"runs": 1, "validation": 1, "histories": 2, "episodes": 5, "seed": 0}
         least |= {"kitchens": self.histories, "iterations": self.episodes}
+        if not isinstance(self.game, Game):
+            raise ValueError(f"game is {self.game!r}; legal: a Game")
         for name, lowest in least.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
@@ -115,14 +117,18 @@ class HistoryBank:
         self.protocol = HistoryProtocol(**{**told["protocol"], "game": Game(**told["protocol"]["game"])})
         self.partners: list[str] = told["partners"]
         self.fingerprint: str = told["fingerprint"]
-        self.table = EpisodeTable.load(self.folder / "histories.npz")
+        try:
+            self.table = EpisodeTable.load(self.folder / "histories.npz")
+        except (OSError, ValueError) as error:
+            raise BankError(f"{self.folder / 'histories.npz'} cannot be read: {error}") from None
+        self.files: dict[str, Any] = told["files"]
         for name in COLUMNS:
             path = self.folder / f"{name}.npy"
             try:
                 array = np.load(path, mmap_mode="r", allow_pickle=False)
             except (OSError, ValueError) as error:
                 raise BankError(f"{path} cannot be read: {error}") from None
-            if path.stat().st_size != told["files"][path.name]["bytes"] or len(array) != len(self.table):
+            if path.stat().st_size != self.files[path.name]["bytes"] or len(array) != len(self.table):
                 raise BankError(f"{path} is damaged: it is not of the size that bank.json tells")
             setattr(self, name, array)
 
@@ -130,6 +136,14 @@ class HistoryBank:
     actions: NDArray[np.uint8]
     partner_actions: NDArray[np.uint8]
     rewards: NDArray[np.float32]
+
+    def verify(self) -> None:
+        """BankError naming a file whose bytes are not those that were written."""
+        if self.fingerprint != _fingerprint(self.files):
+            raise BankError(f"{self.folder / 'bank.json'} is damaged: its checksums are not those it was written with")
+        for name, told in self.files.items():
+            if _digest(self.folder / name) != told["sha256"]:
+                raise BankError(f"{self.folder / name} is damaged: its checksum is another; build the bank anew")
 
     def split(self, name: str) -> EpisodeTable:
         """The histories of a split; ValueError for one that is not there."""
@@ -209,7 +223,7 @@ def write_histories(
             "partners": partners.names,
             "identity": identity(protocol, partners, made),
             "files": files,
-            "fingerprint": hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest(),
+            "fingerprint": _fingerprint(files),
         }
         write_json(temporary / "bank.json", described)
         os.replace(temporary, folder)
@@ -226,6 +240,10 @@ def identity(protocol: HistoryProtocol, partners: Roster, made: str) -> str:
         for name in sorted(partner.parameters):
             told.update(np.ascontiguousarray(partner.parameters[name]).tobytes())
     return told.hexdigest()
+
+
+def _fingerprint(files: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

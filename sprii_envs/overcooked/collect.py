@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs.overcooked.game import ACTIONS, Game, observe, reset, step
-from sprii_envs.overcooked.partners.partner import Partner, actor
+from sprii_envs.overcooked.partners.partner import Partner, actor, check_seat
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,14 @@ def collect(
     Raises:
         ValueError: for a number below 1, for egos that are not one an episode, or for networks of another kitchen.
     """
-    for name, count in (("histories", histories), ("episodes", episodes)):
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-            raise ValueError(f"{name} is {count!r}; legal: an integer >= 1")
+    check_seat(seat)
+    for name, count, least in (("histories", histories, 1), ("episodes", episodes, 1), ("seed", seed, 0)):
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < least:
+            raise ValueError(f"{name} is {count!r}; legal: an integer >= {least}")
     egos = [ego] * episodes if isinstance(ego, Partner) else list(ego)
+    for each in (*egos, partner):
+        if not isinstance(each, Partner):
+            raise ValueError(f"a player is {each!r}; legal: a Partner, such as shipped()[0]")
     if len(egos) != episodes:
         raise ValueError(f"{len(egos)} egos for {episodes} episodes; legal: one, or one for each episode")
     families = {each.family for each in egos}

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -12,8 +13,8 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from sprii_envs.overcooked.game import ACTIONS, AGENTS, Game, reset, step
-from sprii_envs.overcooked.partners.partner import Partner, actor, seat_of
-from sprii_envs.overcooked.partners.roster import GROUPS, Roster, shipped
+from sprii_envs.overcooked.partners.partner import SAME, Partner, actor, seat_of
+from sprii_envs.overcooked.partners.roster import GROUPS, roster_of
 from sprii_envs.overcooked.rendering import TILE, picture
 from sprii_envs.properties import unknown_name
 
@@ -38,7 +39,7 @@ class OvercookedEnv(gym.Env[NDArray[np.uint8], np.int64]):
         layout, max_steps, view: see `game.Game`.
         ego: the seat that is played, `agent_0` or `agent_1`.
         partner: name or id of one partner, who then stays.
-        partners: a roster, or partners; by default the shipped ones.
+        partners: a roster, partners, or a folder of them; by default the shipped ones.
         group: which of them bare resets draw from: `familiar`, `held_out` or `all`.
 
     Raises:
@@ -55,7 +56,7 @@ class OvercookedEnv(gym.Env[NDArray[np.uint8], np.int64]):
         view: int | None = 2,
         ego: str = "agent_0",
         partner: str | int | None = None,
-        partners: Iterable[Partner] | None = None,
+        partners: Iterable[Partner] | str | Path | None = None,
         group: str = "all",
         render_mode: str | None = None,
     ) -> None:
@@ -63,12 +64,13 @@ class OvercookedEnv(gym.Env[NDArray[np.uint8], np.int64]):
             raise unknown_name("render_mode", render_mode, self.metadata["render_modes"])
         self.game = Game(layout, max_steps, view)
         self.seat = seat_of(ego)
-        self.partners = shipped(self.game) if partners is None else Roster(partners)
+        self.partners = roster_of(partners, self.game)
         for each in self.partners:
             each.fits(self.game)
         self.drawn = self.partners.group(group)
         if not self.drawn:
-            raise ValueError(f"group {group!r} of the roster is empty; legal: {', '.join(GROUPS)}, with partners in it")
+            filled = [name for name in GROUPS if self.partners.group(name)]
+            raise ValueError(f"group {group!r} of the roster is empty; legal: {', '.join(filled)}")
         self.fixed = None if partner is None else self.partners.id(partner)
         self.observation_space = gym.spaces.Box(0, 255, self.game.shape, np.uint8)
         self.action_space = gym.spaces.Discrete(len(ACTIONS))
@@ -87,11 +89,13 @@ class OvercookedEnv(gym.Env[NDArray[np.uint8], np.int64]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         """Begin an episode; see the class docstring for `options`. Bad options change nothing."""
+        if options is not None and not isinstance(options, dict):
+            raise ValueError(f"reset options are {options!r}; legal: a dictionary such as {{'partner': 'still'}}")
         for name in options or {}:
             if name not in _OPTIONS:
                 raise unknown_name("reset option", name, _OPTIONS)
         asked = (options or {}).get("partner")
-        if asked == "same":
+        if asked == SAME:
             if self._now is None:
                 raise ValueError("partner 'same' needs a partner: reset once without it")
             chosen = self._partner

@@ -56,6 +56,8 @@ class OvercookedParallelEnv(ParallelEnv[str, NDArray[np.uint8], int]):
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         """Begin an episode with both agents; PettingZoo asks that unknown options be ignored."""
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
+            raise ValueError(f"seed is {seed!r}; legal: None, or an integer >= 0")
         random = self._random
         if seed is not None or random is None:
             random = self._random = np.random.default_rng(seed)
@@ -72,14 +74,19 @@ class OvercookedParallelEnv(ParallelEnv[str, NDArray[np.uint8], int]):
         """
         if not self.agents:
             return {}, {}, {}, {}, {}
+        told = actions if isinstance(actions, dict) else {}
         for agent in self.agents:
-            if agent not in actions:
+            if agent not in told:
                 raise ValueError(f"actions lack {agent!r}; legal: one of each of {', '.join(self.agents)}")
-            if not self.action_spaces[agent].contains(np.int64(actions[agent])):
+            action = actions[agent]
+            if not self.action_spaces[agent].contains(np.int64(action) if isinstance(action, int) else action):
                 raise ValueError(
                     f"{agent}'s action {actions[agent]!r} is illegal; legal: 0 to {len(ACTIONS) - 1}: "
                     f"{', '.join(ACTIONS)}"
                 )
+        for agent in told:
+            if agent not in self.agents:
+                raise unknown_name("agent", agent, self.agents)
         chosen = np.array([actions[agent] for agent in AGENTS], np.int32)
         self._state, self._key, told = self._turn(self._key, self._state, chosen)
         self._time += 1

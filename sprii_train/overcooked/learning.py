@@ -8,7 +8,7 @@ import functools
 import io
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import Game, observe, reset, step
 from sprii_envs.overcooked.partners.network import features, heads, recur
 from sprii_envs.overcooked.partners.partner import Partner, actor
-from sprii_envs.overcooked.partners.roster import Roster
+from sprii_envs.overcooked.partners.roster import roster_of
 from sprii_train.checkpoints import write_whole
 from sprii_train.overcooked.ippo import IPPO, Sequences, Training, advantages, improve, initial
 
@@ -40,9 +40,14 @@ EGO = IPPO(learning_rate=3e-3, entropy=0.01)
 """What a run learns with; the protocol says its kitchens."""
 
 
+def made_with(protocol: HistoryProtocol) -> str:
+    """What the histories of a protocol depend on besides it: the ego's learning."""
+    return repr(replace(EGO, kitchens=protocol.kitchens))
+
+
 def build_histories(
     protocol: HistoryProtocol,
-    partners: Roster,
+    partners: Iterable[Partner],
     folder: Path | str,
     *,
     progress: Callable[[int, int], None] | None = None,
@@ -54,13 +59,22 @@ def build_histories(
         workers: runs at once, in threads; by default one a core.
 
     Raises:
-        BankError: if the folder holds another bank.
+        ValueError: for kitchens that do not make minibatches, or less than one worker.
+        BankError: if the folder holds another bank, or a damaged one.
     """
-    folder, config = Path(folder), replace(EGO, kitchens=protocol.kitchens)
-    if (found := open_histories(folder, protocol, partners, repr(config))) is not None:
+    folder, partners, made = Path(folder), roster_of(partners), made_with(protocol)
+    config = replace(EGO, kitchens=protocol.kitchens)
+    if protocol.kitchens % config.minibatches:
+        raise ValueError(f"kitchens is {protocol.kitchens}; legal: a multiple of {config.minibatches}")
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers is {workers}; legal: an integer >= 1")
+    if (found := open_histories(folder, protocol, partners, made)) is not None:
+        found.verify()
         return found
+    for partner in partners:
+        partner.fits(protocol.game)
     plan = planned(protocol, partners)
-    parts = folder.with_name(f".{folder.name}-{identity(protocol, partners, repr(config))[:12]}")
+    parts = folder.with_name(f".{folder.name}-{identity(protocol, partners, made)[:12]}")
 
     def learn(run: Run) -> None:
         if _part(parts, run).exists():
@@ -89,7 +103,7 @@ def build_histories(
         with np.load(_part(parts, run), allow_pickle=False) as found:
             return Histories(*(found[name] for name in COLUMNS))
 
-    bank = write_histories(folder, protocol, partners, repr(config), read)
+    bank = write_histories(folder, protocol, partners, made, read)
     shutil.rmtree(parts)
     return bank
 

@@ -71,8 +71,12 @@ def train_partners(config: SelfPlay, folder: Path, report: Report, *, command: s
     """
     identity = json.loads(json.dumps(asdict(config) | {"seeds": [], "held_out": []}))
     told = folder / "config.json"
-    if told.exists() and read_json(told) != identity:
-        raise CheckpointError(f"{folder} holds partners of another configuration; legal: a new folder, or the same one")
+    if told.exists() and (there := read_json(told)) != identity:
+        differ = [name for name in identity if there.get(name) != identity[name]]
+        raise CheckpointError(
+            f"{folder} holds partners of another configuration ({', '.join(differ)} differ: "
+            f"{there.get(differ[0])} there); legal: a new folder, or the same one"
+        )
     write_json(told, identity)
     found: list[Partner] = []
     for seed in config.seeds:

@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.overcooked.game import AGENTS, Game
-from sprii_envs.overcooked.partners.network import features, heads, recur
-from sprii_envs.overcooked.partners.scripted import FAMILIES, REFUSALS
+from sprii_envs.overcooked.game import ACTIONS, AGENTS, Game
+from sprii_envs.overcooked.partners.network import features, heads, recur, shapes
+from sprii_envs.overcooked.partners.scripted import FAMILIES, OPTIONS, REFUSALS
 from sprii_envs.properties import unknown_name
 
 Act = Callable[[Any, Any, Any, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
 """(parameters, carry, state, observation (H, W, C), time, key) → action and carry."""
 
-NEURAL = "ippo"
+NEURAL, SAME = "ippo", "same"
 LEGAL = (NEURAL, *FAMILIES)
 
 
@@ -46,13 +46,32 @@ class Partner:
     held_out: bool = False
 
     def __post_init__(self) -> None:
-        """ValueError for an unknown family, or an option that it has not."""
+        """ValueError naming the field and what is legal."""
+        if not isinstance(self.name, str) or not self.name or self.name == SAME:
+            raise ValueError(f"a partner's name is {self.name!r}; legal: text, but not {SAME!r}, which resets use")
         if self.family not in LEGAL:
             raise unknown_name("family of partners", self.family, LEGAL)
         known = {} if self.family == NEURAL else options_of(self.family)
-        for name in self.options:
+        for name, value in dict(self.options).items():
             if name not in known:
                 raise unknown_name(f"option of {self.family!r}", name, known)
+            told, legal = OPTIONS[name]
+            if not legal(value):
+                raise ValueError(f"option {name!r} of partner {self.name!r} is {value!r}; legal: {told}")
+        if self.family == NEURAL:
+            self._check_weights()
+
+    def _check_weights(self) -> None:
+        first = self.parameters.get("embed.w")
+        if first is None or first.ndim != 2:
+            raise ValueError(f"partner {self.name!r} has no matrix 'embed.w'; legal: the arrays of `network.shapes`")
+        asked = shapes(first.shape[0], first.shape[1], len(ACTIONS))
+        found = {name: array.shape for name, array in self.parameters.items()}
+        if asked != found:
+            differ = next(name for name in asked | found if asked.get(name) != found.get(name))
+            raise ValueError(
+                f"partner {self.name!r}: {differ!r} has shape {found.get(differ)}, expected {asked.get(differ)}"
+            )
 
     @functools.cached_property
     def reads(self) -> dict[str, Any]:
@@ -109,6 +128,12 @@ def _coded(value: Any) -> np.int32:
     if value is None:
         return np.int32(-1)
     return np.int32(sum(1 << int(i) for i in value) if isinstance(value, tuple) else value)
+
+
+def check_seat(seat: int) -> None:
+    """ValueError unless it is 0 or 1."""
+    if isinstance(seat, bool) or not isinstance(seat, int | np.integer) or seat not in (0, 1):
+        raise ValueError(f"seat is {seat!r}; legal: 0 or 1")
 
 
 def seat_of(agent: str) -> int:

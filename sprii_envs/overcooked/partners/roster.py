@@ -14,8 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from sprii_envs.overcooked.game import ACTIONS, Game
-from sprii_envs.overcooked.partners.network import shapes
+from sprii_envs.overcooked.game import Game
 from sprii_envs.overcooked.partners.partner import NEURAL, Partner
 from sprii_envs.properties import unknown_name
 
@@ -38,6 +37,9 @@ class Roster(Sequence[Partner]):
 
     def __init__(self, partners: Iterable[Partner]) -> None:
         self.partners = tuple(partners)
+        for each in self.partners:
+            if not isinstance(each, Partner):
+                raise ValueError(f"a roster holds {each!r}; legal: partners, such as Partner('still', 'still')")
         names = [partner.name for partner in self.partners]
         if not names:
             raise ValueError("a roster needs at least one partner")
@@ -111,6 +113,17 @@ def shipped(game: Game | None = None) -> Roster:
     return roster
 
 
+def roster_of(partners: Iterable[Partner] | str | Path | None, game: Game | None = None) -> Roster:
+    """Partners as a roster, one from its folder, or the shipped one of a kitchen; ValueError for anything else."""
+    if partners is None:
+        return shipped(game)
+    if isinstance(partners, str | Path):
+        return load_roster(partners)
+    if not isinstance(partners, Iterable):
+        raise ValueError(f"partners are {partners!r}; legal: a roster, partners, or a folder of them")
+    return partners if isinstance(partners, Roster) else Roster(partners)
+
+
 def row(partner: Partner, **more: Any) -> dict[str, Any]:
     """A partner's line in `partners.json`, its weights apart; `more` are the command, seed and return that made it."""
     told = {name: value for name, value in asdict(partner).items() if name != "parameters"}
@@ -127,13 +140,5 @@ def _partner(folder: Path, told: dict[str, Any]) -> Partner:
             weights = {name: array.astype(np.float32) for name, array in load_file(path).items()}
         except (OSError, SafetensorError) as error:
             raise ValueError(f"{path} cannot be read: {error}") from None
-        if "embed.w" not in weights or weights["embed.w"].ndim != 2:
-            raise ValueError(f"{path} holds no partner: it lacks a matrix 'embed.w'")
-        inputs, width = weights["embed.w"].shape
-        asked = shapes(inputs, width, len(ACTIONS))
-        found = {name: array.shape for name, array in weights.items()}
-        if asked != found:
-            differ = next(name for name in asked | found if asked.get(name) != found.get(name))
-            raise ValueError(f"{path}: {differ!r} has shape {found.get(differ)}, expected {asked.get(differ)}")
     options = {name: tuple(v) if isinstance(v, list) else v for name, v in told["options"].items()}
     return Partner(told["name"], told["family"], options, weights, told["source"], told["checkpoint"], told["held_out"])

@@ -143,9 +143,12 @@ def cook(
     return jnp.where(there & useful, INTERACT, move), carry
 
 
-def _no_button(game: Game, **options: Any) -> None:
+def _no_button(game: Game, *, recipes: tuple[int, ...] | None, **options: Any) -> None:
     if towards(game, BUTTON) is None:
         raise ValueError(f"layout {game.layout!r} has no recipe button, which a signaller needs")
+    count = len(engine(game).layout.possible_recipes or [])
+    if recipes is not None and max(recipes) >= count:
+        raise ValueError(f"recipes are {recipes}; legal: None, or recipes of {game.layout!r}, 0 to {count - 1}")
 
 
 def _no_kitchen(game: Game, *, untold: int | None, **options: Any) -> None:
@@ -163,6 +166,17 @@ FAMILIES = {"still": still, "walker": walker, "signaller": signaller, "cook": co
 Options come as the numbers that `Partner.reads` makes of them: −1 for None, bits for a choice of recipes.
 """
 
+OPTIONS = {
+    "recipes": ("None, or a tuple of numbers of recipes", lambda v: v is None or (
+        isinstance(v, tuple) and len(v) > 0 and all(_whole(i) for i in v))),
+    "untold": ("None, or the number of a recipe", lambda v: v is None or _whole(v)),
+    "every": ("an integer >= 0", lambda v: _whole(v)),
+    "waits": ("an integer >= 0", lambda v: _whole(v)),
+    "heeds": ("True or False", lambda v: isinstance(v, bool)),
+    "forgets": ("True or False", lambda v: isinstance(v, bool)),
+}  # fmt: skip
+"""Option → what is legal, in words and as a test."""
+
 REFUSALS = {"signaller": _no_button, "cook": _no_kitchen}
 """Family → (game, **options), which raises ValueError for a kitchen where it cannot play."""
 
@@ -170,6 +184,10 @@ REFUSALS = {"signaller": _no_button, "cook": _no_kitchen}
 def _free(grid: NDArray[np.int32], at: tuple[int, int]) -> bool:
     y, x = at
     return 0 <= y < grid.shape[0] and 0 <= x < grid.shape[1] and grid[at] == StaticObject.EMPTY
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _path(game: Game, target: int) -> jax.Array:

@@ -99,6 +99,16 @@ def test_a_bank_is_opened_for_what_it_is(bank: HistoryBank, tmp_path: Path):
     ):
         with pytest.raises(BankError, match="another protocol or of other partners"):
             open_histories(tmp_path / "bank", *other)
+    found.verify()
+    path = tmp_path / "bank" / "actions.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\7")
+    with pytest.raises(BankError, match=r"actions\.npy is damaged: its checksum"):
+        found.verify()
+    table = (tmp_path / "bank" / "histories.npz").read_bytes()
+    (tmp_path / "bank" / "histories.npz").unlink()
+    with pytest.raises(BankError, match=r"histories\.npz cannot be read"):
+        HistoryBank(tmp_path / "bank")
+    (tmp_path / "bank" / "histories.npz").write_bytes(table)
     path = tmp_path / "bank" / "rewards.npy"
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(BankError, match=r"rewards\.npy"):

@@ -191,6 +191,7 @@ def test_cooks_cook_what_they_are_told_to():
     np.testing.assert_array_equal(cooked(ONCE, untold=0, heeds=False), first - 5.0)
 
 
+@pytest.mark.slow
 def test_a_cook_reads_the_button_within_its_view():
     waits = Partner("waits", "cook")
     near = collect(Game(view=1), 0, ONCE, waits, histories=4, seed=0)
@@ -271,6 +272,67 @@ def test_bad_input_is_named():
         parallel.step({"agent_0": 0})
     with pytest.raises(ValueError, match="agent_0's action 9 is illegal"):
         parallel.step({"agent_0": 9, "agent_1": 0})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "same"}, "name is 'same'; legal: text, but not 'same'"),
+        ({"name": 3}, "name is 3"),
+        ({"options": {"recipes": 3}}, "'recipes' of partner 'x' is 3; legal: None, or a tuple"),
+        ({"options": {"recipes": ()}}, "'recipes' of partner 'x' is"),
+        ({"options": {"waits": -3}}, "'waits' of partner 'x' is -3; legal: an integer >= 0"),
+        ({"options": {"every": "x"}}, "'every' of partner 'x' is 'x'"),
+        ({"family": "cook", "options": {"untold": "x"}}, "'untold' of partner 'x' is 'x'; legal: None"),
+        ({"family": "cook", "options": {"heeds": 1}}, "'heeds' of partner 'x' is 1; legal: True or False"),
+        ({"family": "ippo"}, "'x' has no matrix 'embed.w'"),
+        ({"family": "ippo", "parameters": {"embed.w": np.zeros((9, 4))}}, "'embed.b' has shape None, expected"),
+    ],
+)
+def test_illegal_partners(fields: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        Partner(**{"name": "x", "family": "signaller", **fields})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seat": 2}, "seat is 2; legal: 0 or 1"),
+        ({"seat": True}, "seat is True"),
+        ({"seed": -1}, "seed is -1; legal: an integer >= 0"),
+        ({"episodes": "x"}, "episodes is 'x'"),
+        ({"partner": "waits"}, "a player is 'waits'; legal: a Partner"),
+        ({"partner": Partner("r", "signaller", {"recipes": (2,)})}, r"recipes are \(2,\); legal: None, or recipes of"),
+    ],
+)
+def test_illegal_collections(changes: dict[str, Any], message: str):
+    told: dict[str, Any] = {"seat": 0, "ego": STILL, "partner": STILL, "histories": 1, "seed": 0} | changes
+    with pytest.raises(ValueError, match=message):
+        collect(Game(), **told)
+
+
+def test_illegal_rosters_and_options():
+    with pytest.raises(ValueError, match="partners are 3; legal: a roster"):
+        OvercookedEnv(partners=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="roster holds 'still'; legal: partners"):
+        OvercookedEnv(partners=["still"])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"partners\.json is missing"):
+        OvercookedEnv(partners="nowhere")
+    with pytest.raises(ValueError, match=r"group 'held_out' of the roster is empty; legal: familiar, all$"):
+        OvercookedEnv(partners=SCRIPTED, group="held_out")
+    env = OvercookedEnv(partners=SCRIPTED)
+    with pytest.raises(ValueError, match="reset options are"):
+        env.reset(options=["partner"])  # type: ignore[arg-type]
+    parallel = OvercookedParallelEnv()
+    with pytest.raises(ValueError, match="seed is -1"):
+        parallel.reset(seed=-1)
+    parallel.reset(seed=0)
+    with pytest.raises(ValueError, match="agent_1's action 'a' is illegal"):
+        parallel.step({"agent_0": 0, "agent_1": "a"})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="unknown agent 'agent_2'"):
+        parallel.step({"agent_0": 0, "agent_1": 0, "agent_2": 0})
+    with pytest.raises(ValueError, match="actions lack 'agent_0'"):
+        parallel.step(None)  # type: ignore[arg-type]
 
 
 def test_other_layouts_come_with_scripted_partners():

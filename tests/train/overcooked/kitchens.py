@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 
-from sprii_envs.overcooked.bank import HistoryBank, HistoryProtocol
+from sprii_envs.overcooked.bank import HistoryBank, HistoryProtocol, Run, write_histories
+from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import ACTIONS, Game
 from sprii_envs.overcooked.partners.network import shapes
 from sprii_envs.overcooked.partners.partner import Partner
 from sprii_envs.overcooked.partners.roster import Roster
-from sprii_train.overcooked.learning import build_histories
+from sprii_train.overcooked.learning import made_with
 
 GAME = Game(max_steps=10)
 
@@ -36,5 +37,13 @@ PROTOCOL = HistoryProtocol(game=GAME, seat=1, runs=1, histories=3, episodes=6, k
 
 
 def bank(folder: Path) -> HistoryBank:
-    """Three familiar partners with 3 + 3 histories each, two held-out ones with 3."""
-    return build_histories(PROTOCOL, ROSTER, folder / "bank")
+    """Three familiar partners with 3 + 3 histories each, two held-out ones with 3, of random play."""
+    return write_histories(folder / "bank", PROTOCOL, ROSTER, made_with(PROTOCOL), _random)
+
+
+def _random(run: Run) -> Histories:
+    rng = np.random.default_rng(run.number)
+    shape = (PROTOCOL.histories, PROTOCOL.episodes, GAME.max_steps)
+    mine, theirs = rng.integers(0, 6, (2, *shape), dtype=np.uint8)
+    seen = rng.integers(0, 2, (*shape, *GAME.shape), dtype=np.uint8)
+    return Histories(seen, mine, theirs, rng.choice([0.0, -5.0], shape).astype(np.float32))

@@ -119,6 +119,7 @@ def test_returns_are_those_of_the_kitchen(learner: AD):
     assert (told[ROSTER.id("often")] == -20.0).all()
 
 
+@pytest.mark.slow
 def test_a_cook_in_the_environment_and_in_the_evaluation_see_the_same(learner: AD):
     """With a learner that always stays, returns are those of the environment with a still ego."""
     env = OvercookedEnv(ego="agent_1", max_steps=10, partners=ROSTER, partner="often")

@@ -1,5 +1,6 @@
 """Learning histories: an ego that gets better with its partner, what is kept of a run, and exact resume."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ PAIR = Roster([ROSTER[0], ROSTER[3]])
 """One familiar partner and a held-out one."""
 
 
+@pytest.mark.slow
 def test_runs_keep_what_they_are_asked_for():
     config = IPPO(kitchens=4)
     arguments = {"iterations": 4, "seed": 3}
@@ -62,6 +64,16 @@ def test_a_stopped_bank_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: p
     assert len(runs) == 3 - len(kept)
     with pytest.raises(BankError, match="of other partners"):
         build_histories(PROTOCOL, Roster(PAIR[:1]), tmp_path / "bank")
+
+
+@pytest.mark.parametrize(
+    ("changes", "workers", "message"),
+    [({"kitchens": 6}, None, "kitchens is 6; legal: a multiple of 4"), ({}, 0, "workers is 0; legal")],
+)
+def test_illegal_builds(changes: dict, workers: int | None, message: str, tmp_path: Path):
+    with pytest.raises(ValueError, match=message):
+        build_histories(replace(PROTOCOL, **changes), list(PAIR), tmp_path / "bank", workers=workers)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

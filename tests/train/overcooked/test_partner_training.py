@@ -74,6 +74,7 @@ def test_the_surrogate_raises_what_was_good():
     action = jnp.asarray(rng.integers(0, 6, (3, 6)))
     plain = replace(SMALL.ippo, entropy=0.0, value=0.0)
 
+    @jax.jit
     def probability(parameters):
         read, carry, logs = features(parameters, seen), jnp.zeros((6, 8)), []
         for now in read:
@@ -84,7 +85,7 @@ def test_the_surrogate_raises_what_was_good():
     before = probability(training.parameters)
     good = jnp.zeros((3, 6)).at[2, 3].set(1.0)
     batch = Sequences(seen, action, before, good, good)
-    gradient = jax.grad(loss)(training.parameters, batch, plain)
+    gradient = jax.jit(jax.grad(loss), static_argnums=2)(training.parameters, batch, plain)
     moved = jax.tree.map(lambda p, g: p - 0.01 * g, training.parameters, gradient)
     after = probability(moved)
     assert after[2, 3] > before[2, 3]
