@@ -570,7 +570,8 @@ def test_differences_of_error_between_recipes(measured: dict[str, Row], tmp_path
         for row in rows:
             grid = load_file(row["arrays"]["value"])[f"persistent|{panel}"]
             found.setdefault(row["arm"], []).append(grid[..., -1].mean())
-    _, _, absolute, paired = one.tables(rows)
+    _, _, by_source, absolute, paired = one.tables(rows)
+    assert by_source.title == "Geometry by source, with 95 % intervals over systems"
     for (label, *cells), arm in zip(absolute.rows, ("structure", "align"), strict=True):
         assert label == EVERY_RECIPE[arm].label
         means = [np.mean(errors[panel][arm]) for panel in errors]
