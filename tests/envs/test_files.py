@@ -1,0 +1,192 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sprii_envs import files
+
+WRITER = """
+import os, sys, time
+from pathlib import Path
+from sprii_envs import files
+path, kill_at = Path(sys.argv[1]), int(sys.argv[2])
+calls = 0
+def counted(call):
+    def wrapper(*args, **kwargs):
+        global calls
+        calls += 1
+        if calls == kill_at:
+            os.kill(os.getpid(), 9)
+        return call(*args, **kwargs)
+    return wrapper
+for name in ("open", "replace", "mkdir", "fsync", "unlink", "rmdir"):
+    setattr(os, name, counted(getattr(os, name)))
+if sys.argv[3] == "folder":
+    with files.written_folder(path) as folder:
+        (folder / "a").write_text("new")
+        (folder / "b").write_text("new")
+else:
+    files.write_whole(path, b"new")
+"""
+
+HOLDER = """
+import time
+from sprii_envs import files
+with files.lock("{path}"):
+    print("held", flush=True)
+    time.sleep({seconds})
+"""
+
+
+def contents(path: Path) -> object:
+    return {f.name: f.read_text() for f in path.iterdir()} if path.is_dir() else path.read_text()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_killed_writer_leaves_the_old_or_the_new_and_the_next_collects_the_rest(tmp_path: Path, kind: str) -> None:
+    old, new = ("old", "new") if kind == "file" else ({"a": "old"}, {"a": "new", "b": "new"})
+    for kill_at in range(1, 60):
+        root = tmp_path / str(kill_at)
+        path = root / "x"
+        if kind == "file":
+            files.write_whole(path, b"old")
+        else:
+            with files.written_folder(path) as folder:
+                (folder / "a").write_text("old")
+        ended = subprocess.run([sys.executable, "-c", WRITER, str(path), str(kill_at), kind], check=False)
+        files.recover(path)
+        assert contents(path) in (old, new)
+        assert os.listdir(root) == ["x"]
+        if ended.returncode == 0:
+            assert contents(path) == new
+            return
+        assert ended.returncode == -signal.SIGKILL
+    pytest.fail("the writer never came to its end")
+
+
+def test_a_living_writer_is_not_collected(tmp_path: Path) -> None:
+    with files.written_folder(tmp_path / "x") as folder:
+        (folder / "a").write_text("new")
+        files.collect(tmp_path)
+        files.write_whole(tmp_path / "y", b"another path")
+        assert folder.exists()
+    assert contents(tmp_path / "x") == {"a": "new"}
+
+
+def test_a_failed_write_leaves_what_was(tmp_path: Path) -> None:
+    files.write_json(tmp_path / "x", {"a": 1})
+    with pytest.raises(ValueError, match="JSON compliant"):
+        files.write_json(tmp_path / "x", {"a": float("nan")})
+    with pytest.raises(RuntimeError), files.written_folder(tmp_path / "folder"):
+        raise RuntimeError
+    assert os.listdir(tmp_path) == ["x"]
+    assert files.read_json(tmp_path / "x") == {"a": 1}
+
+
+def test_the_target_of_a_link_is_replaced(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    for name in ("file", "folder"):
+        (tmp_path / name).symlink_to(disk / name)
+    files.write_whole(tmp_path / "file", b"new")
+    with files.written_folder(tmp_path / "folder") as folder:
+        (folder / "a").write_text("new")
+    assert sorted(os.listdir(disk)) == ["file", "folder"]
+    assert all((tmp_path / name).is_symlink() for name in ("file", "folder"))
+
+
+def test_a_planted_link_is_neither_locked_nor_written(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("dear")
+    (tmp_path / "x.lock").symlink_to(victim)
+    with pytest.raises(files.FileError, match="plain file"), files.lock(tmp_path / "x.lock"):
+        pass
+    (tmp_path / ".x.0123456789ab.part").symlink_to(victim)
+    files.write_whole(tmp_path / "x", b"new")
+    assert victim.read_text() == "dear"
+
+
+def test_a_lock_keeps_others_out_and_ends_with_its_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    code = HOLDER.format(path=path, seconds=60)
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(files.FileError, match=f"is in use .by process {holder.pid}."), files.lock(path, wait=False):
+        pass
+    holder.kill()
+    holder.wait()
+    with files.lock(path, wait=False):
+        assert path.read_text() == f"{os.getpid()}\n"
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "not JSON"),
+        (b'{"a": ', "not JSON"),
+        (b"[" * 200_000, "nested without end"),
+        (b"\xff\xfe", "not text"),
+        (b"[1]", "list where an object is expected"),
+    ],
+)
+def test_damaged_json_names_the_file_and_the_remedy(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(files.FileError, match=reason) as raised:
+        files.read_json(path, remedy="write it again")
+    assert str(raised.value).startswith(f"{path} is damaged: ")
+    assert str(raised.value).endswith("; write it again")
+
+
+def test_lines_of_json_leave_out_a_torn_one_and_name_a_damaged_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2}\n{"ste')
+    assert files.read_json_lines(path) == [{"step": 1}, {"step": 2}]
+    path.write_text('{"step": 1}\n[' + "\n")
+    with pytest.raises(files.FileError, match=r"x\.jsonl, line 2 is damaged: not JSON"):
+        files.read_json_lines(path)
+
+
+def test_an_inventory_tells_every_changed_byte(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"abc")
+    entry = json.loads(json.dumps(files.inventory(tmp_path)))["x"]
+    files.check_file(path, entry)
+    for content, reason in (
+        (b"abd", "its checksum is another"),
+        (b"ab", "truncated: 2 bytes, expected 3"),
+        (b"abcd", "too long"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(files.FileError, match=reason):
+            files.check_file(path, entry)
+    path.write_bytes(b"abd")
+    files.check_file(path, entry, checksums=False)
+    with pytest.raises(files.FileError, match="no size and checksum"):
+        files.check_file(path, None)
+    path.unlink()
+    with pytest.raises(files.FileError, match="is missing"):
+        files.check_file(path, entry)
+
+
+def test_paths_mean_the_same_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = files.absolute("x")
+    monkeypatch.chdir("/")
+    assert path == tmp_path / "x"
+
+
+def test_waiting_for_a_lock_ends_when_it_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    code = HOLDER.format(path=path, seconds=0.5)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with files.lock(path):
+            assert path.read_text() == f"{os.getpid()}\n"
