@@ -57,6 +57,7 @@ class WindowReader:
         if not horizons or list(horizons) != sorted(set(horizons)) or horizons[0] < 1:
             raise ValueError(f"horizons are {horizons}; legal: increasing steps >= 1, such as (1, 4, 16)")
         self.bank, self.history, self.horizons, self.image = bank, history, horizons, image
+        self.properties = properties
         self._labels = None
         if properties:
             values, train = _columns(bank.table, properties), _columns(bank.split("train"), properties)
@@ -133,7 +134,7 @@ class PairedWindows:
         seed: int = 0,
         shortest: int | None = None,
     ) -> None:
-        self.reader, self.relation, self.count, self.shortest = reader, relation, pairs, shortest
+        self.reader, self.relation, self.kernel, self.count, self.shortest = reader, relation, kernel, pairs, shortest
         self.table = reader.bank.split(episodes) if isinstance(episodes, str) else episodes
         self.pairs = PairSampler(self.table, relation, kernel, seed=seed, distinct="system")
         self._own = slice(None)
@@ -149,6 +150,7 @@ class PairedWindows:
         """What the windows depend on; `fit` keeps it with the run."""
         told = {
             "bank": self.reader.bank.fingerprint,
+            "table": [self.table.fingerprint(), self.table.rows_fingerprint()],
             "sampler": self.pairs.fingerprint(),
             "relation": str(self.relation),
             "pairs": self.count,
@@ -156,8 +158,12 @@ class PairedWindows:
             "history": self.reader.history,
             "horizons": list(self.reader.horizons),
         }
-        image = getattr(self.reader, "image", 0)
-        return told | ({"image": image} if image else {}) | ({"shortest": self.shortest} if self.shortest else {})
+        optional = {
+            "image": getattr(self.reader, "image", 0),
+            "labels": list(getattr(self.reader, "properties", ())),
+            "shortest": self.shortest,
+        }
+        return told | {name: value for name, value in optional.items() if value}
 
     def shard(self, rank: int, world: int) -> "PairedWindows":
         """The same batches, of which one rank's share of the pairs is read.

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from sprii_train.checkpoints import (
     training_states,
     write_json,
 )
+from sprii_train.identity import code_of, learner_state, plain_attributes
 from sprii_train.protocol import Objective, Windows, take, training_loss
 from sprii_train.records import Records
 
@@ -209,18 +211,21 @@ def fit(
 
     Args:
         learner: a module with the operations of `protocol.Learner`, initialised from the seed.
-        data: step → stacked windows of `config.pairs` donors and recipients; a pure function of the step.
+        data: step → stacked windows of `config.pairs` donors and recipients; a pure function of the step. Its
+            `identity()` says in JSON what the windows depend on; without it, `identity["data"]` must.
         objective: weights of the three terms.
         directory: receives `run.json`, `metrics.jsonl`, TensorBoard events and checkpoints.
-        identity: anything else that makes this run what it is. The configs, the learner's class, `config` and tensor
-            shapes, and `data.identity()` where the data has one are told apart without it; a directory that holds
-            a run of another identity is refused.
+        identity: anything else that makes this run what it is. Compared without it are the configs, the learner's
+            initial tensors, attributes and code (`sprii_train.identity`: all that it refers to of one's own), and the
+            data's `identity()`, plain attributes and code; `identity["learner"]` and `identity["data"]` take the place
+            of what is found of either. A directory that holds a run of another identity is refused; one that holds
+            this run, finished, is loaded, and a line on stderr says so.
         progress: called after each step with (steps done, values), on rank 0.
         diagnostics: measures of the learner that training is told of and unmoved by; each has a file in the directory.
 
     Raises:
-        ValueError: for data of another number of pairs than `config.pairs`, ranks that do not divide them, or a
-            diagnostic that cannot be taken.
+        ValueError: for data without an identity or of another number of pairs than `config.pairs`, ranks that do not
+            divide them, or a diagnostic that cannot be taken.
         CheckpointError: the directory belongs to another run, or its checkpoint is damaged.
         NonFiniteLoss: naming the term and the last good checkpoint.
         Interrupted: after SIGTERM or SIGINT, with a checkpoint written.
@@ -231,23 +236,18 @@ def fit(
     precision = resolve_precision(config)
     batch = _batches(data, config.pairs)
     _check_diagnostics(diagnostics, learner)
-    describe_data = getattr(data, "identity", None)
-    run = {
-        "train": what_matters(config),
-        "objective": asdict(objective),
-        "learner": _describe(learner),
-        "data": describe_data() if callable(describe_data) else None,
-        **(identity or {}),
-    }
-    distributed.first(lambda: _claim(root, json.loads(json.dumps(run))))
+    run = distributed.first(lambda: _describe(learner, data, objective, config, identity or {}))
+    distributed.first(lambda: _claim(root, run))
     learner.to(device).train()
     optimizer = build_optimizer(learner, config)
     claim = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16]
     start = load_training_state(root / "checkpoints", learner, optimizer, claim)
+    main = distributed.rank() == 0
     if start >= config.steps:
+        if main:
+            print(f"{root} holds this run, finished: its weights of step {start} are loaded", file=sys.stderr)
         return learner.eval()
     compute = distributed.parallel(learner, training_loss)
-    main = distributed.rank() == 0
     with (
         _stop_requests() as stop,
         torch.random.fork_rng(),
@@ -325,14 +325,41 @@ def training_seconds(directory: str | Path) -> float:
     return round(seconds, 1)
 
 
-def _describe(learner: nn.Module) -> dict[str, Any]:
-    config = getattr(learner, "config", None)
-    shapes = {name: list(value.shape) for name, value in learner.state_dict().items()}
-    return {
-        "class": f"{type(learner).__module__}.{type(learner).__qualname__}",
-        "config": asdict(config) if is_dataclass(config) and not isinstance(config, type) else None,
-        "tensors": hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16],
-    }
+def engine_code(*objects: Any) -> dict[str, str]:
+    """Digests of this module's code that weights depend on, and of the code of learners, data and laws trained with."""
+    return code_of(train_step, build_optimizer, _batches, *objects)
+
+
+def _describe(
+    learner: nn.Module, data: Any, objective: Objective, config: TrainConfig, identity: dict[str, Any]
+) -> dict[str, Any]:
+    """The identity of a run, as `run.json` holds it.
+
+    Raises:
+        ValueError: for data without an identity.
+    """
+    parts: list[Any] = [type(objective)]
+    run: dict[str, Any] = {"train": what_matters(config), "objective": asdict(objective)}
+    if "learner" not in identity:
+        settings = getattr(learner, "config", None)
+        weights, attributes = learner_state(learner)
+        run["learner"] = {
+            "class": f"{type(learner).__module__}.{type(learner).__qualname__}",
+            "config": asdict(settings) if is_dataclass(settings) and not isinstance(settings, type) else None,
+            "weights": weights[:16],
+            "attributes": attributes[:16],
+        }
+        parts.append(learner)
+    if "data" not in identity:
+        if not callable(describe := getattr(data, "identity", None)):
+            raise ValueError(
+                f"the data ({getattr(data, '__qualname__', type(data).__qualname__)}) do not say what they are, and "
+                "runs on others would be taken for this one; give them a method identity(), or "
+                'fit(identity={"data": …}) a hash or a name of them'
+            )
+        run["data"], run["data_attributes"] = describe(), plain_attributes(data)[:16]
+        parts += [type(data), *(type(value) for value in getattr(data, "__dict__", {}).values())]
+    return json.loads(json.dumps(run | {"code": engine_code(*parts)} | identity))
 
 
 def _differences(a: Any, b: Any, path: str = "") -> list[str]:

@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from sprii_train.control.experience import Experience
 from sprii_train.control.relations import CONTROL_RECIPES, ControlRecipe
 from sprii_train.control.training import ControlTraining, build_optimizer, train_iteration, updates_done
 from sprii_train.fit import usable_device
+from sprii_train.identity import code_of
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.records import Records
 
@@ -69,7 +71,16 @@ class ControlRun:
         """Everything that the weights depend on."""
         recipe: ControlRecipe = CONTROL_RECIPES[self.recipe]
         told = {k: v for k, v in asdict(self).items() if k not in ("device", "recipe")}
-        return told | {"recipe": asdict(recipe), "controller": repr(self.controller)}
+        return told | {
+            "recipe": asdict(recipe),
+            "controller": repr(self.controller),
+            "code": _code(type(self.controller)),
+        }
+
+
+@cache
+def _code(controller: type) -> dict[str, str]:
+    return code_of(CaDM, controller, collect, train_iteration, build_optimizer)
 
 
 def collect(run: ControlRun, learner: CaDM, experience: Experience, iteration: int) -> float:

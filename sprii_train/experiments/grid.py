@@ -24,13 +24,16 @@ from sprii_train.fit import Interrupted
 Report = Callable[[int, dict[str, float]], None]
 Told = tuple[int, float]
 """Steps done and the self loss at the last of them."""
+MEASUREMENT = "measurement"
+"""The entry of a result file that says what it depends on besides the run."""
 
 
 class Cell(Protocol):
     """A picklable description of one training run and its evaluation.
 
     `identity` is what the training depends on, and names the folder; `result` is the file in it that holds what `run`
-    returns, so that one trained run can be evaluated in several ways.
+    returns, so that one trained run can be evaluated in several ways. A cell may have a method `measurement` of what
+    the result depends on besides, its code for one: where a result is of another measurement, `run` is called again.
     """
 
     @property
@@ -75,9 +78,9 @@ def work(cell: Cell, root: Path, report: Report) -> None:
     """Run a cell, unless its result is there, with its folder locked, and write the result whole."""
     folder = folder_of(cell, root)
     with locked(folder / ".lock"):
-        if not distributed.first(lambda: (folder / cell.result).exists()):
+        if distributed.first(lambda: _result(cell, root)) is None:
             row = cell.run(folder, report)
-            distributed.first(lambda: write_json(folder / cell.result, row))
+            distributed.first(lambda: write_json(folder / cell.result, row | {MEASUREMENT: _measurement(cell)}))
 
 
 def run_grid(
@@ -90,8 +93,9 @@ def run_grid(
 ) -> list[dict[str, Any]]:
     """Run what is not done, and return the results of all cells in their order.
 
-    A cell that fails is reported at once and the others go on; its error is raised at the end. In a process group of
-    several ranks the cells run here one after another, each over all ranks.
+    A cell that fails is reported at once and the others go on; its error is raised at the end. A line on stderr says
+    how many were done before. In a process group of several ranks the cells run here one after another, each over all
+    ranks.
 
     Args:
         workers: cells at once; by default one a core, or as many as a cluster starts.
@@ -102,12 +106,20 @@ def run_grid(
     Raises:
         Interrupted: after SIGINT or SIGTERM, when every cell has written its checkpoint.
         ValueError: for an unknown launcher, or one whose package or cluster is not there.
+        CheckpointError: for a result that is damaged.
     """
     distributed.join()
-    todo = distributed.first(lambda: [not (folder_of(c, root) / c.result).exists() for c in cells])
+    todo = distributed.first(lambda: [_result(c, root) is None for c in cells])
+    if not all(todo) and distributed.rank() == 0:
+        print(f"{todo.count(False)} of {len(todo)} cells are done already in {root}", file=sys.stderr, flush=True)
     if any(todo):
         _launch(list(itertools.compress(cells, todo)), root, workers, threads, launcher)
-    return [_result(folder_of(c, root) / c.result) for c in cells]
+    rows = [_result(c, root) for c in cells]
+    for cell, row in zip(cells, rows, strict=True):
+        if row is None:
+            path = folder_of(cell, root) / cell.result
+            raise CheckpointError(f"{path} is missing or of other code than this process has; repeat the command")
+    return [row for row in rows if row is not None]
 
 
 def _launch(todo: Sequence[Cell], root: Path, workers: int | None, threads: int, launcher: "str | Launcher") -> None:
@@ -126,11 +138,20 @@ def _launch(todo: Sequence[Cell], root: Path, workers: int | None, threads: int,
         _run(todo, root, launcher, show)
 
 
-def _result(path: Path) -> dict[str, Any]:
-    held = read_json(path)
-    if not isinstance(held, dict) or not held:
+def _result(cell: Cell, root: Path) -> dict[str, Any] | None:
+    """What `run` returned, if it has and is of the cell's measurement."""
+    path = folder_of(cell, root) / cell.result
+    if not path.exists():
+        return None
+    row = read_json(path)
+    if not isinstance(row, dict) or not row:
         raise CheckpointError(f"{path} is damaged: it holds no results; remove it and repeat the command")
-    return held
+    return row if row.pop(MEASUREMENT, None) == _measurement(cell) else None
+
+
+def _measurement(cell: Cell) -> Any:
+    describe = getattr(cell, "measurement", None)
+    return json.loads(json.dumps(describe())) if callable(describe) else None
 
 
 def _startable(waiting: Sequence[Cell], running: Sequence[Cell], root: Path, workers: int) -> list[Cell]:

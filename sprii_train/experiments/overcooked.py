@@ -3,18 +3,20 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from sprii_envs.overcooked.bank import HistoryBank, HistoryProtocol
+from sprii_envs.overcooked.bank import HistoryBank, HistoryProtocol, identity
 from sprii_envs.overcooked.partners.roster import Roster, load_roster, shipped
 from sprii_envs.relations import Derangement, Kernel, Uniform
 from sprii_train.checkpoints import save
 from sprii_train.experiments.grid import Cell, Report
-from sprii_train.fit import TrainConfig, fit, training_seconds, what_matters
+from sprii_train.fit import TrainConfig, engine_code, fit, training_seconds, what_matters
+from sprii_train.identity import code_of
 from sprii_train.learners.ad import AD, ADConfig
 from sprii_train.overcooked.learning import build_histories
 from sprii_train.overcooked.measures import distance_ratio, probe, slots, swapped
@@ -144,11 +146,16 @@ class PartnerCell:
     def identity(self) -> dict[str, Any]:
         """Everything that the weights depend on."""
         return {
-            "recipe": self.recipe,
+            "recipe": repr(PARTNER_RECIPES[self.recipe]),
             "train": what_matters(self.train),
             "learner": asdict(self.learner),
             "bank": self.identity_of_bank,
+            "code": _train_code(),
         }
+
+    def measurement(self) -> dict[str, Any]:
+        """What the row depends on besides the weights."""
+        return {"code": _measure_code(), "partners": identity(self.histories, roster(self.partners), "")}
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
         """Train unless that is done, then measure."""
@@ -163,6 +170,16 @@ class PartnerCell:
         named = {"arm": self.recipe, "label": recipe.label, "seed": self.train.seed}
         row = measured(learner, bank, roster(self.partners), self.episodes, self.repeats, self.train.seed)
         return named | row | {"training_seconds": training_seconds(folder)}
+
+
+@cache
+def _train_code() -> dict[str, str]:
+    return engine_code(AD, PairedPlay)
+
+
+@cache
+def _measure_code() -> dict[str, str]:
+    return code_of(measured)
 
 
 def roster(folder: str) -> Roster:

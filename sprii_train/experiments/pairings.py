@@ -7,7 +7,7 @@ from typing import Any
 from sprii_envs.banks import Bank
 from sprii_envs.relations import PairSampler
 from sprii_train.experiments.grid import Report
-from sprii_train.experiments.sources import SourceCell, linked
+from sprii_train.experiments.sources import SourceCell, linked, source_code
 from sprii_train.experiments.worlds import WORLDS
 from sprii_train.recipes import EVERY_RECIPE, LINKED, recipe
 
@@ -56,6 +56,7 @@ class PairingCell:
             "seed": self.seed,
             "bank": self.fingerprint,
             "teacher": None if self.teacher is None else self.teacher.identity(),
+            "code": source_code(recipe(self.recipe, EVERY_RECIPE)),
         }
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from sprii_train.control.loop import ControlRun, train_control
 from sprii_train.control.relations import CONTROL_RECIPES
 from sprii_train.control.training import ControlTraining
 from sprii_train.experiments.grid import Cell, Report
-from sprii_train.experiments.pendulum_banks import assay_banks
+from sprii_train.experiments.pendulum_banks import assay_banks, simulated_banks
+from sprii_train.identity import code_of
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 
 REFERENCES = {"random-policy": "Random policy", "nominal": "Nominal model", "oracle": "Oracle dynamics"}
@@ -101,6 +103,10 @@ class ControlCell:
         """Everything that the weights depend on."""
         return self.control.identity()
 
+    def measurement(self) -> dict[str, Any]:
+        """What the row depends on besides the weights."""
+        return {"code": _measure_code(), "planner": repr(self.planner)}
+
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
         """Train unless that is done, then measure."""
         learner, iterations = train_control(self.control, folder, report)
@@ -139,6 +145,10 @@ class ReferenceCell:
         """What the row depends on."""
         return asdict(self) | {"controller": repr(self.controller)}
 
+    def measurement(self) -> dict[str, Any]:
+        """What the row depends on besides."""
+        return {"code": _measure_code()}
+
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
         """Evaluate."""
         policies = {
@@ -148,6 +158,11 @@ class ReferenceCell:
         }
         named = {"arm": self.name, "label": REFERENCES[self.name], "seed": self.seed}
         return named | measured(policies[self.name], folder, self.seed, self.episodes)
+
+
+@cache
+def _measure_code() -> dict[str, str]:
+    return code_of(measured, learned, known, random, assayed, simulated_banks)
 
 
 def short(controller: Config | None) -> str:

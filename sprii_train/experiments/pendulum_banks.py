@@ -1,5 +1,6 @@
 """Logged episodes of ID systems, common to all checkpoints that are probed (`app:pendulum-control`)."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +15,19 @@ from sprii_train.control.draws import ASSAY, Drawn
 from sprii_train.control.evaluation import known, random
 from sprii_train.control.experience import Experience
 from sprii_train.experiments.grid import locked
+from sprii_train.identity import code_of, digest
 
 HELD_OUT = 40  # of ID's 121 systems
 EACH = 2  # episodes of a system under each of the two behaviours
 
 
 def assay_banks(folder: Path) -> tuple[Experience, Experience]:
-    """The banks of `simulated_banks`, kept in a folder that runs share.
+    """The banks of `simulated_banks`, kept in a folder that runs share, under a name by the code that makes them.
 
     Raises:
         CheckpointError: for a bank that is damaged.
     """
-    paths = folder / "assay-train", folder / "assay-held-out"
+    paths = folder / f"assay-train-{_code()}", folder / f"assay-held-out-{_code()}"
     with locked(folder / ".lock"):
         if not all(path.exists() for path in paths):
             for path, bank in zip(paths, simulated_banks(), strict=True):
@@ -34,6 +36,11 @@ def assay_banks(folder: Path) -> tuple[Experience, Experience]:
             return Experience.load(paths[0]), Experience.load(paths[1])
         except CheckpointError as error:
             raise CheckpointError(f"{error}; remove {folder}, which is then built again") from None
+
+
+@cache
+def _code() -> str:
+    return digest(repr(code_of(simulated_banks)))[:10]
 
 
 def simulated_banks(each: int = EACH) -> tuple[Experience, Experience]:

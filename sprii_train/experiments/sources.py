@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import torch
 from sprii_envs.banks import Bank
 from sprii_train.analysis.gradients import GradientDiagnostic
 from sprii_train.checkpoints import load, save
+from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.distributed import first
 from sprii_train.experiments.grid import Report, folder_of, locked
 from sprii_train.experiments.worlds import WORLDS, World
-from sprii_train.fit import TrainConfig, fit, training_seconds, what_matters
+from sprii_train.fit import TrainConfig, engine_code, fit, training_seconds, what_matters
+from sprii_train.identity import code_of
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.recipes import EVERY_RECIPE, LINKED, Recipe, recipe
 
@@ -106,14 +109,23 @@ class SourceCell:
 
     def identity(self) -> dict[str, Any]:
         """Everything that the weights depend on."""
+        arm, world = recipe(self.recipe, EVERY_RECIPE), WORLDS[self.world]
         return {
-            "world": self.world,
-            "recipe": repr(recipe(self.recipe, EVERY_RECIPE)),
+            "world": [world.name, world.factors, world.history, world.kind, world.shortest],
+            "recipe": repr(arm),
             "learner": asdict(self.learner),
             "train": what_matters(self.train),
             "bank": self.fingerprint,
             "teacher": None if self.teacher is None else self.teacher.identity(),
+            "code": source_code(arm),
         }
+
+    def measurement(self) -> dict[str, Any]:
+        """What the row depends on besides the weights."""
+        from sprii_train.experiments.measures import MEASURES  # measures are written over sources
+
+        readers = None if self.measure in READERLESS else asdict(self.readers)
+        return {"code": _measure_code(MEASURES[self.measure]), "world": repr(WORLDS[self.world]), "readers": readers}
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
         """Train unless that is done, then measure."""
@@ -130,6 +142,21 @@ class SourceCell:
             "parameters": sum(p.numel() for p in source.learner.parameters()),
         }
         return row | first(lambda: MEASURES[self.measure](source))
+
+
+@cache
+def source_code(arm: Recipe) -> dict[str, str]:
+    """Digests of the code that the weights of a recipe's sources depend on."""
+    from sprii_train.experiments.graphs import inferred_graph, random_graph
+
+    graphs = (inferred_graph, random_graph) if arm.kernel == LINKED else ()
+    law = (World.data, World.reader, World.episodes, type(arm), type(arm.relation), type(arm.kernel))
+    return engine_code(JEPA, PairedWindows, WindowReader, *law, *graphs)
+
+
+@cache
+def _measure_code(measure: "Measure") -> dict[str, str]:
+    return code_of(measure, World)
 
 
 def train_source(cell: SourceCell, folder: Path, report: Report) -> Source:

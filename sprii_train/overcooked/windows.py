@@ -38,7 +38,7 @@ class PairedPlay:
         seed: int = 0,
     ) -> None:
         self.bank, self.table, self.count = bank, bank.split(split), pairs
-        self.seed, self.relation = check_count(seed, "seed"), relation
+        self.seed, self.relation, self.kernel = check_count(seed, "seed"), relation, kernel
         # Recipients of different partners, while there are enough: otherwise a small batch may not be derangeable.
         distinct = "system" if pairs <= len(set(self.table["system"].tolist())) else None
         self.pairs = PairSampler(self.table, relation, kernel, seed=seed, distinct=distinct)
@@ -47,6 +47,7 @@ class PairedPlay:
         """What the windows depend on; `fit` keeps it with the run."""
         return {
             "bank": self.bank.fingerprint,
+            "table": [self.table.fingerprint(), self.table.rows_fingerprint()],
             "sampler": self.pairs.fingerprint(),
             "relation": str(self.relation),
             "pairs": self.count,

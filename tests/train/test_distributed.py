@@ -171,27 +171,36 @@ class Counted:
         return counted
 
 
+class Stopping:
+    """Data that send this process a SIGTERM, on one rank, while the batch of a step is read."""
+
+    def __init__(self, data: Counted, at: int, rank: int) -> None:
+        self._data, self._at, self._rank = data, at, rank
+
+    def identity(self) -> dict[str, Any]:
+        return self._data.identity()
+
+    def shard(self, rank: int, world: int) -> "Stopping":
+        self._data.shard(rank, world)
+        return self
+
+    def __call__(self, step: int) -> Windows:
+        if self._at and step == self._at - 1 and distributed.rank() == self._rank:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return self._data(step)
+
+
 def run(
     bank: str, folder: Path, config: Any = STATES, *, stop_at: int = 0, stopper: int = 0, plain: bool = False
 ) -> dict[str, Any]:
     """One `fit`, and what it left behind; rank `stopper` gets a SIGTERM while it reads the batch of step `stop_at`."""
     data = Counted(data_of(bank, config.image))
 
-    def stopping(step: int) -> Windows:
-        if stop_at and step == stop_at - 1 and distributed.rank() == stopper:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return data(step)
-
-    class Stopping:
-        shard = staticmethod(lambda rank, world: (data.shard(rank, world), stopping)[1])
-        identity = staticmethod(data.identity)
-        __call__ = staticmethod(stopping)
-
     seen: list[int] = []
     stopped = ""
     learner = learner_of(config)
     try:
-        source: Any = data_of(bank, config.image) if plain else Stopping()
+        source: Any = data_of(bank, config.image) if plain else Stopping(data, stop_at, stopper)
         fit(
             learner, Whole(source) if plain else source, OBJECTIVE, CONFIG, folder,
             progress=lambda step, _: seen.append(step), tensorboard=distributed.world() > 1,
@@ -292,7 +301,15 @@ def refused(bank: str, folder: Path) -> list[str]:
     bad = data_of(bank)(0)
     bad.future_observations[CONFIG.pairs - 1] = float("nan")  # a donor of the last rank
     try:
-        fit(learner_of(STATES), lambda _: bad, OBJECTIVE, CONFIG, folder / "nan", tensorboard=False)
+        fit(
+            learner_of(STATES),
+            lambda _: bad,
+            OBJECTIVE,
+            CONFIG,
+            folder / "nan",
+            identity={"data": 0},
+            tensorboard=False,
+        )
     except NonFiniteLoss as error:
         said.append(str(error))
     try:
@@ -339,7 +356,9 @@ class Unused(Plain):
 
 def train_unused(windows: Windows, folder: Path) -> Tensor:
     torch.manual_seed(0)
-    learner = fit(Unused(), lambda _: windows, Objective(lambda_p=1.0), CONFIG, folder, tensorboard=False)
+    learner = fit(
+        Unused(), lambda _: windows, Objective(lambda_p=1.0), CONFIG, folder, identity={"data": 0}, tensorboard=False
+    )
     return torch.cat([p.detach().flatten() for p in learner.parameters()])
 
 

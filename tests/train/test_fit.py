@@ -139,18 +139,20 @@ def test_resume_after_sigkill(bank: Bank, data: PairedWindows, tmp_path: Path, w
     assert_same(train(data, tmp_path), tmp_path, whole)
 
 
-def test_finished_run_is_not_trained_again(data: PairedWindows, tmp_path: Path, whole):
+def test_finished_run_is_not_trained_again(
+    data: PairedWindows, tmp_path: Path, whole, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     train(data, tmp_path)
 
-    class Untouched:
-        identity = data.identity
+    def untouched(*_: object) -> Windows:
+        raise AssertionError("no data is needed")
 
-        def __call__(self, step: int) -> Windows:
-            raise AssertionError("no data is needed")
-
-    learner = fit(new_learner(), Untouched(), OBJECTIVE, CONFIG, tmp_path, tensorboard=False)
+    monkeypatch.setattr(data.reader, "read", untouched)
+    assert not capsys.readouterr().err
+    learner = fit(new_learner(), data, OBJECTIVE, CONFIG, tmp_path, tensorboard=False)
     assert not learner.training
     assert_same(dict(learner.state_dict()), tmp_path, whole)
+    assert capsys.readouterr().err == f"{tmp_path} holds this run, finished: its weights of step 10 are loaded\n"
 
 
 def test_other_data_learner_or_batch_size_is_refused_without_being_told(
@@ -346,7 +348,7 @@ def test_nonfinite_guard(windows: Windows, tmp_path: Path, marker: float, messag
     config = replace(CONFIG, checkpoint_every=every)
     good = str(tmp_path / "checkpoints" / "step-00000004") if every == 4 else "none"
     with pytest.raises(NonFiniteLoss, match=message) as error:
-        fit(learner, data, OBJECTIVE, config, tmp_path, progress=remember, tensorboard=False)
+        fit(learner, data, OBJECTIVE, config, tmp_path, identity={"data": marker}, progress=remember, tensorboard=False)
     assert str(error.value).endswith(f"last good checkpoint: {good}")
     assert len(seen) == 6
     for name, value in learner.state_dict().items():

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import multiprocessing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +57,30 @@ def test_failure_resume_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.Mo
     (folder_of(good, tmp_path) / "done.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"holds no results; remove it"):
         run_grid(cells, tmp_path)
+
+
+@dataclass(frozen=True)
+class MeasuredCell(ToyCell):
+    """A cell whose result has a code."""
+
+    code: str = "a"
+
+    def measurement(self) -> dict[str, str]:
+        return {"code": self.code}
+
+
+def test_a_result_of_another_measurement_is_measured_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    cell = MeasuredCell("one", 1.5)
+    row = {"arm": "one", "value": 1.5, "resumed_at": 0}
+    assert run_grid([cell], tmp_path, workers=1) == [row]
+    assert "done already" not in capsys.readouterr().err
+    assert run_grid([cell], tmp_path, workers=1) == [row]
+    assert f"1 of 1 cells are done already in {tmp_path}\n" in capsys.readouterr().err
+    other = replace(cell, code="b")
+    assert folder_of(other, tmp_path) == folder_of(cell, tmp_path)
+    assert run_grid([other], tmp_path, workers=1) == [row | {"resumed_at": 4}]
+    assert starts(cell, tmp_path) == 2
+    assert (folder_of(cell, tmp_path) / "steps").read_text().split() == ["1", "2", "3", "4"]  # not trained again
 
 
 def test_one_cell_given_twice_runs_once(tmp_path: Path):
