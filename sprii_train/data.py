@@ -18,6 +18,7 @@ from sprii_envs.relations import (
     Uniform,
     WindowSampler,
 )
+from sprii_envs.standardiser import Standardiser
 from sprii_train.protocol import Windows
 
 Rows = NDArray[np.int64]
@@ -42,7 +43,8 @@ class WindowReader:
         bank: with columns `states` (E, T, S) and `actions` (E, T−1, A).
         history: observations in a history.
         horizons: increasing; the last one bounds the future.
-        properties: names of the persistent properties given as labels, standardised by the training systems.
+        properties: names of the persistent properties given as labels, standardised by the training systems (one that
+            is the same in all of them is centred and not scaled).
         image: side of the grayscale frames to read instead of states; 0 reads states.
     """
 
@@ -60,8 +62,8 @@ class WindowReader:
         self.properties = properties
         self._labels = None
         if properties:
-            values, train = _columns(bank.table, properties), _columns(bank.split("train"), properties)
-            self._labels = (values - train.mean(0)) / train.std(0)
+            standardise = Standardiser.fit(_columns(bank.split("train"), properties))
+            self._labels = standardise(_columns(bank.table, properties))
 
     def read(self, episodes: Rows, starts: Rows, anchors: Rows | None = None) -> Windows:
         """Windows (n, …) of episodes (n,) beginning at observations `starts` (n,).

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
+from sprii_envs.fields import check, choice, instance, integer, number
 from sprii_train import distributed
 from sprii_train.checkpoints import (
     CheckpointError,
@@ -86,25 +87,13 @@ class TrainConfig:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("steps", 1),
-            ("pairs", 2),
-            ("checkpoint_every", 1),
-            ("log_every", 1),
-            ("warmup", 0),
-            ("seed", 0),
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"TrainConfig.{name} is {value!r}; legal: an integer >= {least}")
-        for name, positive in (("learning_rate", True), ("weight_decay", False), ("clip", True)):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and (value > 0 if positive else value >= 0)):
-                raise ValueError(
-                    f"TrainConfig.{name} is {value!r}; legal: a finite number {'>' if positive else '>='} 0"
-                )
-        if self.precision not in ("auto", "fp32", "bf16"):
-            raise ValueError(f"TrainConfig.precision is {self.precision!r}; legal: auto, fp32, bf16")
+        check(self, integer, "steps", "checkpoint_every", "log_every", least=1)
+        check(self, integer, "pairs", least=2)
+        check(self, integer, "warmup", "seed")
+        check(self, number, "learning_rate", "clip", above=0)
+        check(self, number, "weight_decay", least=0)
+        check(self, choice, "precision", legal=("auto", "fp32", "bf16"))
+        check(self, instance, "device", of=str)
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from sprii_envs.fields import check, choice, number
 from sprii_train.objectives import AlignTerms, align, cross, relational_info_nce
 
 
@@ -119,14 +120,11 @@ class Objective:
     target_std: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, legal in (("native_on", ("all", "recipients")), ("cross_directions", ("both", "one"))):
-            if getattr(self, name) not in legal:
-                raise ValueError(f"Objective.{name} is {getattr(self, name)!r}; legal: {', '.join(legal)}")
-        for name in ("lambda_p", "lambda_x", "lambda_nce", "invariance", "variance", "covariance", "target_std"):
-            if not 0.0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"Objective.{name} is {getattr(self, name)!r}; legal: a finite number >= 0")
-        if not 0.0 < self.temperature < float("inf"):
-            raise ValueError(f"Objective.temperature is {self.temperature!r}; legal: a finite number > 0")
+        check(self, choice, "native_on", legal=("all", "recipients"))
+        check(self, choice, "cross_directions", legal=("both", "one"))
+        check(self, number, "lambda_p", "lambda_x", "lambda_nce", "invariance", "variance", "covariance", least=0)
+        check(self, number, "target_std", least=0)
+        check(self, number, "temperature", above=0)
 
 
 def encode(learner: Learner, batch: Batch) -> Codes:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs.banks.storage import BankError, read_json, write_json
+from sprii_envs.fields import check, instance, integer
 from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import Game
 from sprii_envs.overcooked.partners.roster import Roster
@@ -58,16 +59,13 @@ class HistoryProtocol:
 
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
-        least = {"runs": 1, "validation": 1, "histories": 2, "episodes": 5, "seed": 0}
-        least |= {"kitchens": self.histories, "iterations": self.episodes}
-        if not isinstance(self.game, Game):
-            raise ValueError(f"game is {self.game!r}; legal: a Game")
+        check(self, instance, "game", of=Game)
+        check(self, integer, "seat", most=1)
+        check(self, integer, "histories", least=2)
+        check(self, integer, "episodes", least=5)
+        least = {"runs": 1, "validation": 1, "seed": 0, "kitchens": self.histories, "iterations": self.episodes}
         for name, lowest in least.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-                raise ValueError(f"{name} is {value!r}; legal: an integer >= {lowest}")
-        if self.seat not in (0, 1):
-            raise ValueError(f"seat is {self.seat}; legal: 0 or 1")
+            check(self, integer, name, least=lowest)
 
     def kept(self) -> list[int]:
         """The iterations whose episodes a history holds, from the first to the last."""

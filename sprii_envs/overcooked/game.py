@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sprii_envs.fields import check, instance, integer
 from sprii_envs.overcooked.extra import quiet
 from sprii_envs.properties import unknown_name
 
@@ -39,15 +40,14 @@ class Game:
 
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
+        check(self, instance, "layout", of=str)
+        check(self, integer, "max_steps", least=1)
+        check(self, integer, "view", least=1, optional=True)
         if self.layout not in overcooked_v2_layouts:
             raise unknown_name("layout", self.layout, overcooked_v2_layouts)
         seats = len(overcooked_v2_layouts[self.layout].agent_positions)
         if seats != len(AGENTS):
             raise ValueError(f"layout {self.layout!r} has {seats} agents; legal: layouts of 2")
-        if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, int) or self.max_steps < 1:
-            raise ValueError(f"max_steps is {self.max_steps!r}; legal: an integer >= 1")
-        if self.view is not None and (isinstance(self.view, bool) or not isinstance(self.view, int) or self.view < 1):
-            raise ValueError(f"view is {self.view!r}; legal: an integer >= 1, or None for the whole kitchen")
 
     @property
     def shape(self) -> tuple[int, int, int]:

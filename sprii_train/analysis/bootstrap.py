@@ -14,6 +14,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import multinomial
 
+from sprii_envs.standardiser import constant
 from sprii_train.analysis.statistics import Array, Contrast, Interval, check_level, source_means, system_means
 
 CHUNK = 1 << 20  # weights held at a time: bounds memory, changes nothing
@@ -87,9 +88,9 @@ def slope_bootstrap(
     if np.ndim(x) != 1:
         raise ValueError(f"x must have shape (N,), got {np.shape(x)}")
     table = _table({"x": system_means(x), "y": system_means(y)}, "systems")
-    scale = float(table[:, 0].std())
-    if scale <= 1e-12 * np.abs(table[:, 0]).max():
+    if constant(table)[0]:
         raise ValueError(f"x is {table[0, 0]} for every system; legal: values that differ")
+    scale = float(table[:, 0].std())
     a, b = ((table - table.mean(0)) / (scale, 1.0)).T
 
     def slope(m: Mapping[str, Any]) -> Any:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sprii_envs.fields import check, instance, integer
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError
 from sprii_train.protocol import Objective, Windows, align_terms, cross_loss, encode, evaluation_mode
@@ -79,8 +80,8 @@ class GradientDiagnostic:
     name: str = "gradients"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.every, int) or self.every < 1:
-            raise ValueError(f"GradientDiagnostic.every is {self.every!r}; legal: an integer >= 1")
+        check(self, integer, "every", least=1)
+        check(self, instance, "encoder", "name", of=str)
 
     def check(self, learner: nn.Module) -> None:
         """ValueError, before training, for a learner without that submodule, or one whose parameters are frozen."""

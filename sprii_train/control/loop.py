@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from sprii_envs.fields import check, choice, flag, instance, integer
 from sprii_envs.world import rollout
 from sprii_train.checkpoints import CheckpointError, load_training_state, read_json, save_training_state, write_json
 from sprii_train.control import pendulum
@@ -55,12 +56,13 @@ class ControlRun:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if self.recipe not in CONTROL_RECIPES:
-            raise ValueError(f"ControlRun.recipe is {self.recipe!r}; legal: {', '.join(CONTROL_RECIPES)}")
-        for name in ("iterations", "episodes"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"ControlRun.{name} is {value!r}; legal: an integer >= 1")
+        check(self, choice, "recipe", legal=CONTROL_RECIPES)
+        check(self, integer, "iterations", "episodes", least=1)
+        check(self, flag, "cloned")
+        check(self, instance, "controller", of=get_args(Config))
+        check(self, instance, "learner", of=CaDMConfig)
+        check(self, instance, "training", of=ControlTraining)
+        check(self, instance, "device", of=str)
 
     @property
     def seed(self) -> int:

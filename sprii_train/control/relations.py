@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sprii_envs.fields import check, choice, instance, integer
 from sprii_envs.relations import SAME_SYSTEM, PairSampler
 from sprii_envs.relations.streams import WINDOWS, below, stream
 from sprii_train.control.anchors import Anchors
@@ -35,10 +36,10 @@ class ControlRecipe:
     systems: int = 32
 
     def __post_init__(self) -> None:
-        if self.donors not in ("same-system", "shifted"):
-            raise ValueError(f"ControlRecipe.donors is {self.donors!r}; legal: same-system, shifted")
-        if not isinstance(self.systems, int) or self.systems < 2:
-            raise ValueError(f"ControlRecipe.systems is {self.systems!r}; legal: an integer >= 2")
+        check(self, instance, "name", "label", of=str)
+        check(self, instance, "objective", of=Objective)
+        check(self, choice, "donors", legal=("same-system", "shifted"))
+        check(self, integer, "systems", least=2)
         if self.objective.lambda_x or self.objective.lambda_nce:
             raise ValueError("ControlRecipe.objective has Cross or InfoNCE; legal: Align alone (lambda_p)")
 

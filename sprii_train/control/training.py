@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
+from sprii_envs.fields import check, integer, number
 from sprii_train.control.anchors import TrainingRows, anchors, epoch_order, rows, split
 from sprii_train.control.experience import Experience
 from sprii_train.control.relations import CONTROL_RECIPES, ControlRecipe, RelatedAnchors, RelationPairs, align_members
@@ -53,19 +54,11 @@ class ControlTraining:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        least = {"epochs": 1, "batch": 1, "first_anchor": 0, "dropped_transitions": 0, "validation_limit": 0, "seed": 0}
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < bound:
-                raise ValueError(f"ControlTraining.{name} is {value!r}; legal: an integer >= {bound}")
-        if self.seed >= 2**31:
-            raise ValueError(f"ControlTraining.seed is {self.seed}; legal: an integer from 0 to 2³¹ − 1")
-        if not 0.0 < self.learning_rate < math.inf:
-            raise ValueError(f"ControlTraining.learning_rate is {self.learning_rate!r}; legal: a finite number > 0")
-        for name in ("validation", "early_stop"):
-            value = getattr(self, name)
-            if value is not None and not 0.0 <= value < 1.0:
-                raise ValueError(f"ControlTraining.{name} is {value!r}; legal: 0 <= {name} < 1")
+        check(self, integer, "epochs", "batch", least=1)
+        check(self, integer, "first_anchor", "dropped_transitions", "validation_limit", "seed")
+        check(self, number, "learning_rate", above=0)
+        check(self, number, "validation", least=0, below=1)
+        check(self, number, "early_stop", least=0, below=1, optional=True)
 
 
 @dataclass(frozen=True)

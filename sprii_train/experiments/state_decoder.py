@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
+from sprii_envs.standardiser import Standardiser
 from sprii_train.analysis.formation import RIDGE_PENALTIES, sample_of
 from sprii_train.analysis.formation.search import grouped_fit, scaled
 from sprii_train.analysis.populations import Training, population_of
@@ -24,8 +25,7 @@ class StateDecoder:
     """Embeddings → position and velocity of the object, standardised by training states, which all sources share."""
 
     model: Any
-    mean: Array  # (4,)
-    scale: Array  # (4,)
+    standardiser: Standardiser
 
     def __call__(self, embeddings: Array) -> Array:
         """Embeddings (r, D) → object states (r, 4)."""
@@ -33,7 +33,7 @@ class StateDecoder:
 
     def standardise(self, states: NDArray[Any]) -> Array:
         """States (..., S) → object states (..., 4) in the decoder's coordinates."""
-        return (states[..., OBJECT].astype(np.float64) - self.mean) / self.scale
+        return self.standardiser(states[..., OBJECT])
 
 
 def fit_state_decoder(source: Source) -> StateDecoder:
@@ -49,13 +49,13 @@ def fit_state_decoder(source: Source) -> StateDecoder:
     last = np.tile(np.asarray(ANCHORS) + source.learner.config.horizons[-1], len(table))
     states = bank.windows("states", table["episode"][rows], last - 1, 2)
     target = states[:, 1, OBJECT].astype(np.float64)
-    mean, scale = target.mean(0), target.std(0)
+    standardiser = Standardiser.fit(target)
     train = sample_of(population, embed_states(source, states), table, (), rows)
     model = grouped_fit(
         lambda: scaled(Ridge()),
         {"model__alpha": RIDGE_PENALTIES},
         train,
-        (target - mean) / scale,
+        standardiser(target),
         "a state decoder",
     )
-    return StateDecoder(model, mean, scale)
+    return StateDecoder(model, standardiser)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sprii_envs.fields import check, integer, number
 from sprii_train.modules import CausalBlock, Past
 from sprii_train.protocol import Batch, Codes
 
@@ -63,9 +64,9 @@ class ADConfig:
 
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
-        for name in ("inputs", "steps", "actions", "width", "layers", "heads", "slot"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"ADConfig.{name} is {getattr(self, name)}; legal: an integer >= 1")
+        check(self, integer, "inputs", "steps", "actions", "width", "layers", "heads", "slot", least=1)
+        check(self, number, "dropout", least=0, below=1)
+        check(self, number, "scale", above=0)
         if self.width % self.heads:
             raise ValueError(f"ADConfig.width is {self.width}; legal: a multiple of heads, {self.heads}")
 

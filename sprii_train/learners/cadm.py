@@ -12,7 +12,6 @@ Members of an ensemble stand side by side, and forward beside backward models: o
 the sum over members, `step` their mean. Heads are deterministic.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sprii_envs.fields import check, integer, integers, number, numbers
+from sprii_envs.standardiser import constant
 from sprii_train.learners.histories import History, window_history
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
@@ -56,26 +57,16 @@ class CaDMConfig:
     sd_floor: float = 1e-6
 
     def __post_init__(self) -> None:
-        for name in ("observation_dim", "action_dim", "history", "window", "context", "members"):
-            _check(name, getattr(self, name), isinstance(getattr(self, name), int) and getattr(self, name) >= 1, "int")
-        for name in ("backward_weight", "sd_floor"):
-            _check(name, getattr(self, name), 0.0 <= getattr(self, name) < math.inf, "float")
+        check(self, integer, "observation_dim", "action_dim", "history", "window", "context", "members", least=1)
+        check(self, number, "backward_weight", "sd_floor", least=0)
+        check(self, integers, "encoder", "dynamics", least=1)
+        check(self, numbers, "encoder_decay", "dynamics_decay", least=0)
         for name in ("encoder", "dynamics"):
-            widths, decay = getattr(self, name), getattr(self, f"{name}_decay")
-            _check(name, widths, all(isinstance(w, int) and w >= 1 for w in widths), "ints")
-            if len(decay) != len(widths) + 1 or not all(0.0 <= d < math.inf for d in decay):
+            layers, decay = len(getattr(self, name)) + 1, getattr(self, f"{name}_decay")
+            if len(decay) != layers:
                 raise ValueError(
-                    f"CaDMConfig.{name}_decay is {decay!r}; legal: a finite number >= 0 for each of the "
-                    f"{len(widths) + 1} layers"
+                    f"CaDMConfig.{name}_decay is {decay!r}; legal: a finite number >= 0 for each of the {layers} layers"
                 )
-
-
-_LEGAL = {"int": "an integer >= 1", "ints": "integers >= 1", "float": "a finite number >= 0"}
-
-
-def _check(name: str, value: object, fine: bool, kind: str) -> None:
-    if not fine:
-        raise ValueError(f"CaDMConfig.{name} is {value!r}; legal: {_LEGAL[kind]}")
 
 
 class Statistics(NamedTuple):
@@ -95,7 +86,7 @@ class Statistics(NamedTuple):
 def statistics(
     observations: Tensor, actions: Tensor, differences: Tensor, slots: Tensor, floor: float = 0.0
 ) -> Statistics:
-    """Mean and population SD in float64; an SD of at most `floor` becomes 1.
+    """Mean and population SD in float64; an SD of at most `floor`, or of equal values, becomes 1 (`Standardiser`).
 
     Args:
         observations, actions, differences: (N, S), (N, A), (N, S) of transitions.
@@ -109,8 +100,8 @@ def statistics(
         if not len(values) or not torch.isfinite(values).all():
             raise ValueError(f"statistics: {name} has {len(values)} rows; legal: at least one, and all finite")
         values = values.double()
-        sd = values.std(0, correction=0)
-        found.append(torch.stack([values.mean(0), torch.where(sd > floor, sd, 1.0)]))
+        sd, still = values.std(0, correction=0), torch.from_numpy(constant(values.cpu().numpy())).to(values.device)
+        found.append(torch.stack([values.mean(0), torch.where(still | (sd <= floor), 1.0, sd)]))
     return Statistics(*found)
 
 

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sprii_envs.fields import check, choice, integer, integers, number
 from sprii_train.distributed import gather
 from sprii_train.learners.stems import ImageStem, SnapshotNorm, StateStem, causal_frames
 from sprii_train.modules import BatchNorm1d, CausalBlock
@@ -74,21 +75,25 @@ class JEPAConfig:
     sigreg_samples: Literal["pooled", "step"] = "pooled"
 
     def __post_init__(self) -> None:
-        if self.context not in ("split", "monolithic", "supervised"):
-            raise ValueError(f"JEPAConfig.context is {self.context!r}; legal: split, monolithic, supervised")
+        check(self, integer, "observation_dim", "action_dim", "label_dim", "history", "embedding", least=1)
+        check(self, integer, "persistent", "current", "action_feature", "horizon_feature", "width", "layers", least=1)
+        check(self, integer, "heads", "predictor_width", "sigreg_slices", least=1)
+        check(self, integer, "image", "patch")
+        check(self, integers, "stem", least=1)
+        check(self, integers, "horizons", least=1, some=True)
+        check(self, number, "dropout", least=0, below=1)
+        check(self, number, "sigreg_weight", least=0)
+        check(self, choice, "context", legal=("split", "monolithic", "supervised"))
+        check(self, choice, "sigreg_samples", legal=("pooled", "step"))
         factor = (self.patch or 2) * 2 ** (len(self.stem) - 1)
         if self.image and (not self.stem or self.image % factor):
             raise ValueError(
                 f"JEPAConfig.image {self.image} must be a multiple of {factor}, by which the {len(self.stem)} blocks "
                 "of the stem divide it"
             )
-        if self.sigreg_samples not in ("pooled", "step"):
-            raise ValueError(f"JEPAConfig.sigreg_samples is {self.sigreg_samples!r}; legal: pooled, step")
         if self.width % self.heads:
             raise ValueError(f"JEPAConfig.width {self.width} must be a multiple of heads {self.heads}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise ValueError(f"JEPAConfig.dropout is {self.dropout}; legal: 0 <= dropout < 1")
-        if not self.horizons or list(self.horizons) != sorted(set(self.horizons)) or self.horizons[0] < 1:
+        if list(self.horizons) != sorted(set(self.horizons)):
             raise ValueError(f"JEPAConfig.horizons {self.horizons} must be increasing positive steps")
 
 

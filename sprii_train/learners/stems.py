@@ -98,7 +98,7 @@ class SnapshotNorm(nn.Module):
             observed = frames[:, :histories:EVERY].float()
             variance, mean = torch.var_mean(observed, dim=(0, 1, 3, 4))
             self.seen = pooled(mean, variance, observed.numel() // len(mean))
-        scale = (self.var + self.eps).rsqrt()
+        scale = torch.where(self.var > 0, self.var + self.eps, 1.0).rsqrt()  # a constant channel is centred alone
         shape = (-1, 1, 1)
         return frames.mul_(scale.to(frames.dtype).view(shape)).sub_((self.mean * scale).to(frames.dtype).view(shape))
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sprii_envs.fields import check, integer, number
 from sprii_envs.overcooked.game import ACTIONS, Game, reset, step
 from sprii_envs.overcooked.partners.network import Parameters, features, heads, recur, shapes
 
@@ -43,6 +44,13 @@ class IPPO:
     discount: float = 0.99
     trace: float = 0.95
     fade: float = 0.6
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        check(self, integer, "kitchens", "width", "epochs", "minibatches", least=1)
+        check(self, number, "learning_rate", "clip", "norm", above=0)
+        check(self, number, "entropy", "value", least=0)
+        check(self, number, "discount", "trace", "fade", least=0, most=1)
 
 
 class Training(NamedTuple):

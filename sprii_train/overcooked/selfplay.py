@@ -12,6 +12,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from sprii_envs.fields import check, instance, integer, integers, numbers
 from sprii_envs.overcooked.collect import collect
 from sprii_envs.overcooked.game import Game, engine
 from sprii_envs.overcooked.partners.partner import NEURAL, Partner
@@ -47,12 +48,14 @@ class SelfPlay:
 
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
-        if self.iterations < 1:
-            raise ValueError(f"iterations is {self.iterations}; legal: an integer >= 1")
-        if not self.checkpoints or not all(0.0 < share <= 1.0 for share in self.checkpoints):
-            raise ValueError(f"checkpoints are {self.checkpoints}; legal: shares in (0, 1], at least one")
-        if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds are {self.seeds}; legal: different integers >= 0, at least one")
+        check(self, instance, "game", of=Game)
+        check(self, instance, "ippo", of=IPPO)
+        check(self, integer, "iterations", "measured", "save_every", least=1)
+        check(self, numbers, "checkpoints", above=0, most=1, some=True)
+        check(self, integers, "seeds", some=True)
+        check(self, integers, "held_out")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"SelfPlay.seeds is {self.seeds}; legal: different integers >= 0")
         if unknown := sorted(set(self.held_out) - set(self.seeds)):
             raise ValueError(f"held_out names seed {unknown[0]}; legal: {', '.join(map(str, self.seeds))}")
 

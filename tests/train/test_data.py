@@ -1,14 +1,16 @@
 """Windows against a naive reader, and who is paired with whom, recovered from the numbers in the batch."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
-from tiny import HISTORY, HORIZONS, naive_windows
+from tiny import HISTORY, HORIZONS, PROTOCOL, naive_windows
 
-from sprii_envs.banks import Bank, BankError
+from sprii_envs.banks import Bank, BankError, build
+from sprii_envs.banks.populations import Combinations
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.protocol import Windows
 from sprii_train.recipes import RECIPES
@@ -63,6 +65,16 @@ def test_labels_are_standardised_by_training_systems_only(bank: Bank):
     drag = bank.table["drag"]
     slope = np.polyfit(drag, np.concatenate([train, rest])[:, 0], 1)
     np.testing.assert_allclose(slope, [1 / drag[:48].std(), -drag[:48].mean() / drag[:48].std()], rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("error")
+def test_statistics_of_a_constant_label(tmp_path: Path):
+    """One drag in training: labels there are 0, and those of other systems their distance from it."""
+    systems = {"train": Combinations({"drag": (0.7,)}), "test": Combinations({"drag": (0.2, 1.7)})}
+    bank = build(PROTOCOL.replace(systems=systems, rollouts=3), tmp_path / "bank")
+    labels = WindowReader(bank, HISTORY, HORIZONS, ("drag",)).read(np.arange(9), np.zeros(9, np.int64)).labels
+    assert labels is not None
+    np.testing.assert_allclose(labels[:, 0], [0.0] * 3 + [-0.5] * 3 + [1.0] * 3, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", RECIPES)

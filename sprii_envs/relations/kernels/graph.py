@@ -15,6 +15,7 @@ from sprii_envs.relations.kernels.base import BoundKernel, Counts, Listed
 from sprii_envs.relations.relation import Relation
 from sprii_envs.relations.streams import GRAPH, below, check_count, stream
 from sprii_envs.relations.table import EpisodeTable, Rows, factorize, few
+from sprii_envs.standardiser import Standardiser, constant
 
 _FORMAT = 1
 _BLOCK = 1 << 22  # distances held at a time
@@ -209,8 +210,7 @@ def knn_graph(codes: ArrayLike, k: int = 3, episodes: ArrayLike | None = None) -
     array = array[np.argsort(ids)].astype(np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"codes must be finite; not so for episodes {few(np.sort(ids)[~np.isfinite(array).all(1)])}")
-    spread = array.std(0)
-    z = ((array - array.mean(0))[:, spread > 0] / spread[spread > 0]).astype(np.float64)
+    z = Standardiser.fit(array)(array)[:, ~constant(array)]
     # A product of float32 matrices is fast but rounded, and differently so elsewhere: it only nominates.
     # `share` of both squared norms bounds its error.
     short, norm = z.astype(np.float32), (z * z).sum(1).astype(np.float32)

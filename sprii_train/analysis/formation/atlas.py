@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
+from sprii_envs.standardiser import constant
+
 Array = NDArray[np.float64]
 
 
@@ -34,7 +36,7 @@ def project(centroids: Array, components: int = 2) -> Projection:
         raise ValueError(
             f"an atlas of {components} components needs as many systems and dimensions, got {centroids.shape}"
         )
-    if not np.ptp(centroids, axis=0).any():
+    if constant(centroids).all():
         raise ValueError(f"all {len(centroids)} centroids are the same: there is nothing to project")
     pca = PCA(components, svd_solver="full").fit(centroids)
     loadings = np.asarray(pca.components_)

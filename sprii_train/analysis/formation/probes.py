@@ -14,6 +14,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 from sklearn.neural_network import MLPRegressor
 
+from sprii_envs.standardiser import constant
 from sprii_train.analysis.formation.arrangement import system_weights
 from sprii_train.analysis.formation.factors import Factor, by_name
 from sprii_train.analysis.formation.search import grouped_fit, scaled
@@ -118,21 +119,24 @@ def fit_mlp(
 
 
 def score(probe: Probe, sample: Sample[Population]) -> Scored:
-    """R² and estimates of a fitted probe on a sample of the same codes."""
-    return _scored(probe.predict(sample.codes), probe.factor.of(sample.factors), sample.systems)
+    """R² and estimates of a fitted probe on a sample of the same codes.
+
+    Raises:
+        ValueError: for a factor that is the same in all rows, which has no R².
+    """
+    return _scored(probe.factor.name, probe.predict(sample.codes), probe.factor.of(sample.factors), sample.systems)
 
 
 def ratio_score(numerator: Scored, denominator: Scored) -> Scored:
     """A log ratio from two fitted coordinates: log k/m as fitted log k − fitted log m (`tab:spring-frozen-probes`).
 
     Raises:
-        ValueError: if the two were not scored on the same rows.
+        ValueError: if the two were not scored on the same rows, or for a ratio that is the same in all of them.
     """
     if not np.array_equal(numerator.systems, denominator.systems):
         raise ValueError("ratio_score needs two scores of the same rows, in the same order")
-    return _scored(
-        numerator.prediction - denominator.prediction, numerator.truth - denominator.truth, numerator.systems
-    )
+    prediction, truth = (getattr(numerator, name) - getattr(denominator, name) for name in ("prediction", "truth"))
+    return _scored("a log ratio", prediction, truth, numerator.systems)
 
 
 def probe_factors(
@@ -154,7 +158,7 @@ def probe_factors(
     Raises:
         PopulationError: if `train` is not training systems.
         ValueError: for an unknown kind, a ratio whose two logarithms are not among the factors, or a factor that is
-            the same in all training rows.
+            the same in all training or all held-out rows.
     """
     if unknown := set(kinds) - {"ridge", "mlp"}:
         raise ValueError(f"unknown kind of probe {min(unknown)!r}; legal: ridge, mlp")
@@ -181,6 +185,8 @@ def _parts(ratio: Factor, factors: Sequence[Factor]) -> tuple[str, str]:
     return numerator, denominator
 
 
-def _scored(prediction: Array, truth: Array, systems: NDArray) -> Scored:
+def _scored(what: str, prediction: Array, truth: Array, systems: NDArray) -> Scored:
+    if constant(truth[:, None]).all():
+        raise ValueError(f"R² of {what} is undefined: it is {truth[0]:g} in all {len(truth)} rows scored")
     r2 = r2_score(truth, prediction, sample_weight=system_weights(systems))
     return Scored(float(r2), prediction, truth, systems)

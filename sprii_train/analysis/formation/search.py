@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
+from sprii_envs.standardiser import constant
 from sprii_train.analysis.formation.arrangement import system_weights
 from sprii_train.analysis.populations import Sample, Training, check_fit
 
@@ -37,16 +38,18 @@ def grouped_fit(
         train: codes (n, d).
         target: (n,).
         what: a name for errors.
-        folds: of systems; fewer if there are fewer systems.
+        folds: of systems; fewer if there are fewer systems, or if the target were the same in all of a fold, which
+            has no R².
         splitter: takes the number of folds.
         metric, scoring: of the held-out folds, as `make_scorer` takes them.
 
     Raises:
         PopulationError: for anything but training systems.
-        ValueError: for a target without variation, or a search over fewer than two systems.
+        ValueError: for a target without variation, in all rows or in every choice of folds, or a search over fewer
+            than two systems.
     """
     check_fit(train.population, what)
-    if len(np.unique(target)) < 2:
+    if constant(_column(target)).all():
         raise ValueError(f"{what} has nothing to fit: its target is the same in all {len(target)} training rows")
     weights = system_weights(train.systems)
     ((parameter, values),) = grid.items()
@@ -55,13 +58,22 @@ def grouped_fit(
         model = build()
         if len(values) == 1:
             return model.set_params(**{parameter: values[0]}).fit(train.codes, target, sample_weight=weights)
-        folds = min(folds, len(np.unique(train.systems)))
-        if folds < 2:
-            raise ValueError(f"{what} is cross-validated over training systems and needs 2 or more, got {folds}")
+        systems = len(np.unique(train.systems))
+        if systems < 2:
+            raise ValueError(f"{what} is cross-validated over training systems and needs 2 or more, got {systems}")
+        for count in range(min(folds, systems), 1, -1):
+            splits = list(splitter(count).split(train.codes, target, train.systems))
+            if metric is not r2_score or not any(constant(_column(target[held])).all() for _, held in splits):
+                break
+        else:
+            raise ValueError(
+                f"{what} cannot be cross-validated over {systems} training systems: in any two folds of them its "
+                "target is the same in all rows of one, which has no R²"
+            )
         scorer = make_scorer(metric, **scoring).set_score_request(sample_weight=True)
-        search = GridSearchCV(model, {parameter: list(values)}, cv=splitter(folds), scoring=scorer)
+        search = GridSearchCV(model, {parameter: list(values)}, cv=splits, scoring=scorer)
         search.set_params(error_score="raise")
-        search.fit(train.codes, target, groups=train.systems, sample_weight=weights)
+        search.fit(train.codes, target, sample_weight=weights)
     return search.best_estimator_
 
 
@@ -69,3 +81,7 @@ def scaled(model: Any) -> Pipeline:
     """Standardise codes, then the model; both take the weights."""
     steps = (("scale", StandardScaler()), ("model", model))
     return Pipeline([(name, step.set_fit_request(sample_weight=True)) for name, step in steps])
+
+
+def _column(target: NDArray) -> NDArray[np.float64]:
+    return np.asarray(target, np.float64).reshape(len(target), -1)

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sprii_envs.fields import check, instance, integer
 from sprii_train.analysis.populations import Development, Training, check_fit, check_select
 from sprii_train.analysis.value.cases import Cases, check_horizons, tensor
 from sprii_train.analysis.value.fitting import FitConfig, Selection, check_seeds, fit_stack, in_stacks
@@ -56,9 +57,9 @@ class RouteConfig:
     fit: FitConfig = field(default_factory=lambda: FitConfig(updates=1_000, batch=128))
 
     def __post_init__(self) -> None:
-        for name in ("base_width", "base_layers", "width", "horizon", "code", "select_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"RouteConfig.{name} is {getattr(self, name)!r}; legal: at least 1")
+        check(self, integer, "base_width", "base_layers", "width", "horizon", "code", "select_every", least=1)
+        check(self, integer, "donor_seed")
+        check(self, instance, "fit", of=FitConfig)
 
 
 class BaseNetwork(nn.Module):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sprii_envs.relations.kernels import derangement
+from sprii_envs.standardiser import Standardiser
 from sprii_train.analysis.populations import P_co, Population, Training, check_fit
 
 Floats = NDArray[np.floating]
@@ -124,18 +125,6 @@ def other_system_rows(systems: NDArray[Any], seed: int) -> Rows:
     return order[first[donor] + position % counts[donor]]
 
 
-@dataclass(frozen=True, eq=False)
-class Standardiser:
-    """Mean and scale (D,) of each target coordinate over training cases and horizons; constant ones have scale 1."""
-
-    mean: NDArray[np.float64]
-    scale: NDArray[np.float64]
-
-    def __call__(self, targets: Floats) -> NDArray[np.float64]:
-        """(…, D) → (…, D)."""
-        return (np.asarray(targets, np.float64) - self.mean) / self.scale
-
-
 def fit_standardiser(population: Training, targets: Floats) -> Standardiser:
     """The standardiser of training targets (n, K, D), "standardised using training statistics" (`app:spring-profile`).
 
@@ -147,10 +136,8 @@ def fit_standardiser(population: Training, targets: Floats) -> Standardiser:
     """
     check_fit(population, "a target standardiser")
     _check("targets", targets, len(targets), (3,), "(n, K, D)")
-    flat = np.asarray(targets, np.float64).reshape(-1, targets.shape[-1])
-    scale = flat.std(0)
-    constant = scale <= 1e-12 * np.maximum(1.0, np.abs(flat).max(0))
-    return Standardiser(flat.mean(0), np.where(constant, 1.0, scale))
+    # An increment at rest is the rounding of a difference of states, not a motion.
+    return Standardiser.fit(np.reshape(targets, (-1, targets.shape[-1])), floor=1e-12)
 
 
 def codes(cases: Cases[Any]) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from sprii_envs.fields import check, choice, instance, integer, number
 from sprii_train.analysis.value.stacked import generator
 
 Item = TypeVar("Item")
@@ -36,16 +37,11 @@ class FitConfig:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if self.schedule not in ("constant", "cosine"):
-            raise ValueError(f"FitConfig.schedule is {self.schedule!r}; legal: constant, cosine")
-        for name in ("updates", "batch", "stack"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"FitConfig.{name} is {getattr(self, name)!r}; legal: at least 1")
-        for name in ("learning_rate", "clip"):
-            if not 0.0 < getattr(self, name) < math.inf:
-                raise ValueError(f"FitConfig.{name} is {getattr(self, name)!r}; legal: a finite number > 0")
-        if not 0.0 <= self.weight_decay < math.inf:
-            raise ValueError(f"FitConfig.weight_decay is {self.weight_decay!r}; legal: a finite number >= 0")
+        check(self, choice, "schedule", legal=("constant", "cosine"))
+        check(self, integer, "updates", "batch", "stack", least=1)
+        check(self, number, "learning_rate", "clip", above=0)
+        check(self, number, "weight_decay", least=0)
+        check(self, instance, "device", of=str)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.standardiser import Standardiser
 from sprii_train.analysis.formation import Factor, Probe, fit_ridge
 from sprii_train.analysis.populations import Sample, Training, check_fit
 from sprii_train.analysis.value.cases import Cases, codes
@@ -15,23 +16,21 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LogFactors:
-    """The F factors' coordinates (logs, or the factors themselves), with their mean and SD (F,) over training cases."""
+    """The F factors' coordinates (logs, or the factors themselves), and their standardiser over training cases."""
 
     factors: tuple[Factor, ...]
-    mean: Array
-    scale: Array
+    standardise: Standardiser
 
     def __len__(self) -> int:
         return len(self.factors)
 
     def true(self, cases: Cases[Any]) -> Array:
         """Standardised factors (n, F); ValueError for one that the cases lack or whose log does not exist."""
-        return (_values(cases, self.factors) - self.mean) / self.scale
+        return self.standardise(_values(cases, self.factors))
 
     def decoded(self, probes: tuple[Probe, ...], cases: Cases[Any]) -> Array:
         """Standardised estimates (n, F) from the donors' codes, one probe a factor."""
-        estimates = np.stack([probe.predict(codes(cases)) for probe in probes], axis=1)
-        return (estimates - self.mean) / self.scale
+        return self.standardise(np.stack([probe.predict(codes(cases)) for probe in probes], axis=1))
 
 
 def fit_log_factors(cases: Cases[Training], *, log: bool = True) -> LogFactors:
@@ -48,9 +47,7 @@ def fit_log_factors(cases: Cases[Training], *, log: bool = True) -> LogFactors:
     factors = tuple(Factor(name, log=log) for name in cases.factors)
     if not factors:
         raise ValueError(f"the cases of {cases.population.name!r} carry no factors; Decode and Oracle read them")
-    values = _values(cases, factors)
-    scale = values.std(0)
-    return LogFactors(factors, values.mean(0), np.where(scale > 0, scale, 1.0))
+    return LogFactors(factors, Standardiser.fit(_values(cases, factors)))
 
 
 def fit_decoder(cases: Cases[Training], factors: LogFactors, penalties: tuple[float, ...]) -> tuple[Probe, ...]:

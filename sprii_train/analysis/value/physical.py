@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.standardiser import Standardiser, constant
 from sprii_envs.world import World, rollout
 from sprii_train.analysis.populations import Training, check_fit
 
@@ -96,10 +97,9 @@ def dominance(population: Training, train: Array, cases: Array) -> Array:
         ValueError: for a sensitivity that does not vary over training cases.
     """
     check_fit(population, "z-scores of sensitivities")
-    mean, sd = train.mean(0), train.std(0)
-    if not (sd > 0).all():
-        raise ValueError(f"sensitivities of training cases must vary, got SDs {sd.tolist()}")
-    z = (cases - mean) / sd
+    if constant(train).any():
+        raise ValueError(f"sensitivities of training cases must vary, got SDs {train.std(0).tolist()}")
+    z = Standardiser.fit(train)(cases)
     return z[:, 0] - z[:, 1]
 
 

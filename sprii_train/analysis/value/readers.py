@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sprii_envs.fields import check, flag, instance, integer, numbers
 from sprii_train.analysis.formation import RIDGE_PENALTIES
 from sprii_train.analysis.populations import Training
 from sprii_train.analysis.value.cases import Cases, check_horizons, tensor
@@ -63,11 +64,12 @@ class ReaderConfig:
     fit: FitConfig = field(default_factory=FitConfig)
 
     def __post_init__(self) -> None:
-        for name in ("query", "slot", "horizon", "width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"ReaderConfig.{name} is {getattr(self, name)!r}; legal: at least 1")
-        if self.prefix is not None and self.prefix < 0:
-            raise ValueError(f"ReaderConfig.prefix is {self.prefix!r}; legal: None, or at least 0 transitions")
+        check(self, integer, "query", "slot", "horizon", "width", least=1)
+        check(self, integer, "prefix", optional=True)
+        check(self, numbers, "decoder_penalties", least=0, some=True)
+        check(self, flag, "log_factors")
+        check(self, integer, "donor_seed")
+        check(self, instance, "fit", of=FitConfig)
 
 
 class Sizes(NamedTuple):

@@ -43,9 +43,11 @@ def realization_row(m1: Grid, m2: Grid, weighted: tuple[Grid, Grid] | None = Non
         weighted: M1 and M2 of the weighted routes.
 
     Raises:
-        ValueError: for unpaired grids, and as `source_means`.
+        ValueError: for unpaired grids, an error of M1 that is not above 0, and as `source_means`.
     """
     pairs = _pairs(m1, m2)
+    if (least := min(float(a.min()) for a, _ in pairs)) <= 0:
+        raise ValueError(f"an error of M1 is {least:g}; legal: above 0, of which a reduction is a share")
     one, two = over_readers(m1), over_readers(m2)
     weighted_gain = None
     if weighted is not None:

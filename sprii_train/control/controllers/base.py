@@ -5,12 +5,13 @@ Shapes: E episodes planned at once, N candidates, horizon H, A action components
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+
+from sprii_envs.fields import check, integer, number
 
 Score = Callable[[Tensor], Tensor]
 """Action sequences (E, N, H, A) float32, within the bounds → returns (E, N), higher is better.
@@ -128,22 +129,12 @@ def reset(state: AnyState, episodes: Tensor) -> AnyState:
     return made(*(field.masked_fill(episodes.view(-1, *(1,) * (field.ndim - 1)), 0) for field in state))
 
 
-def check_config(config: Any, least: Mapping[str, int], positive: tuple[str, ...] = ()) -> None:
-    """Refuse integers below their least value and numbers that are not finite and > 0; `smoothing` is in [0, 1).
-
-    Raises:
-        ValueError: naming the field, its value and what is legal.
-    """
-    name = type(config).__name__
-    for key, bound in least.items():
-        value = getattr(config, key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < bound:
-            raise ValueError(f"{name}.{key} is {value!r}; legal: an integer >= {bound}")
-    for key in positive:
-        value = getattr(config, key)
-        if not 0.0 < value < math.inf:
-            raise ValueError(f"{name}.{key} is {value!r}; legal: a finite number > 0")
-    if any(field.name == "smoothing" for field in fields(config)) and not 0.0 <= config.smoothing < 1.0:
-        raise ValueError(f"{name}.smoothing is {config.smoothing!r}; legal: a number in [0, 1)")
-    if any(field.name == "elites" for field in fields(config)) and config.elites > config.candidates:
-        raise ValueError(f"{name}.elites is {config.elites}; legal: at most candidates = {config.candidates}")
+def check_elites(config: Any) -> None:
+    """ValueError for settings of a cross-entropy method that are not legal."""
+    check(config, integer, "candidates", "elites", "iterations", "horizon", least=1)
+    check(config, number, "smoothing", least=0, below=1)
+    check(config, number, "variance", above=0)
+    if config.elites > config.candidates:
+        raise ValueError(
+            f"{type(config).__name__}.elites is {config.elites}; legal: at most candidates = {config.candidates}"
+        )

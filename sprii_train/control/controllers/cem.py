@@ -15,7 +15,7 @@ from sprii_train.control.controllers.base import (
     Score,
     best,
     box,
-    check_config,
+    check_elites,
     check_warm,
     evaluate,
     moments,
@@ -43,7 +43,7 @@ class CEM:
     variance: float = 0.25
 
     def __post_init__(self) -> None:
-        check_config(self, {"candidates": 1, "elites": 1, "iterations": 1, "horizon": 1}, ("variance",))
+        check_elites(self)
 
     @property
     def sequences(self) -> int:

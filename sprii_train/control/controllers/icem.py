@@ -11,13 +11,14 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from sprii_envs.fields import check, choice, integer, number
 from sprii_train.control.controllers.base import (
     Bounds,
     Box,
     Score,
     best,
     box,
-    check_config,
+    check_elites,
     check_warm,
     evaluate,
     moments,
@@ -53,16 +54,13 @@ class ICEM:
     execute: Literal["best", "mean"] = "best"
 
     def __post_init__(self) -> None:
-        least = {"candidates": 1, "elites": 1, "iterations": 1, "horizon": 1, "kept": 0}
-        check_config(self, least, ("variance",))
+        check_elites(self)
+        check(self, integer, "kept")
+        check(self, number, "beta", least=0)
+        check(self, number, "decay", least=1)
+        check(self, choice, "execute", legal=("best", "mean"))
         if self.kept > self.elites:
             raise ValueError(f"ICEM.kept is {self.kept}; legal: at most elites = {self.elites}")
-        if not 0.0 <= self.beta < math.inf:
-            raise ValueError(f"ICEM.beta is {self.beta!r}; legal: a finite number >= 0")
-        if not 1.0 <= self.decay < math.inf:
-            raise ValueError(f"ICEM.decay is {self.decay!r}; legal: a finite number >= 1")
-        if self.execute not in ("best", "mean"):
-            raise ValueError(f"ICEM.execute is {self.execute!r}; legal: best, mean")
 
     @property
     def populations(self) -> tuple[int, ...]:

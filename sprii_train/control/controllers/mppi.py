@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sprii_train.control.controllers.base import Bounds, Plan, Score, box, check_config, check_warm, evaluate, shift
+from sprii_envs.fields import check, integer, number
+from sprii_train.control.controllers.base import Bounds, Plan, Score, box, check_warm, evaluate, shift
 from sprii_train.control.controllers.noise import normal
 
 
@@ -36,9 +37,9 @@ class MPPI:
     alpha: float = 0.0
 
     def __post_init__(self) -> None:
-        check_config(self, {"candidates": 1, "iterations": 1, "horizon": 1}, ("temperature", "variance"))
-        if not 0.0 <= self.alpha <= 1.0:
-            raise ValueError(f"MPPI.alpha is {self.alpha!r}; legal: a number in [0, 1]")
+        check(self, integer, "candidates", "iterations", "horizon", least=1)
+        check(self, number, "temperature", "variance", above=0)
+        check(self, number, "alpha", least=0, most=1)
 
     @property
     def sequences(self) -> int:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sprii_train.control.controllers.base import Bounds, Plan, Score, best, box, check_config, check_warm, evaluate
+from sprii_envs.fields import check, integer
+from sprii_train.control.controllers.base import Bounds, Plan, Score, best, box, check_warm, evaluate
 from sprii_train.control.controllers.noise import uniform
 
 
@@ -22,7 +23,7 @@ class Shooting:
     horizon: int = 30
 
     def __post_init__(self) -> None:
-        check_config(self, {"candidates": 1, "horizon": 1})
+        check(self, integer, "candidates", "horizon", least=1)
 
     @property
     def sequences(self) -> int:

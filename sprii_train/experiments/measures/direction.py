@@ -58,6 +58,8 @@ def direction(source: Source) -> dict[str, Any]:
 
 
 def _along(found: Projection) -> float:
+    if not found.denominators.any():
+        raise ValueError("P(f, G) is undefined: the counterfactual target moves in none of the systems")
     return float(found.numerators.sum() / found.denominators.sum())
 
 

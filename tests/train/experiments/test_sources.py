@@ -329,8 +329,8 @@ def test_wrong_factors_in_state_coordinates(poke_source: Source, poke_bank: Bank
     decoder = fit_state_decoder(poke_source)
     train = poke_bank.split("train")["episode"]
     objects = poke_bank["states"][train][:, (48, 56, 63), 4:].astype(np.float64).reshape(-1, 4)
-    np.testing.assert_allclose(decoder.mean, objects.mean(0))
-    np.testing.assert_allclose(decoder.scale, objects.std(0))
+    np.testing.assert_allclose(decoder.standardiser.mean, objects.mean(0))
+    np.testing.assert_allclose(decoder.standardiser.scale, objects.std(0))
     kept = load_file(poke_row["arrays"]["direction"])
     swaps = factor_swaps(poke_source, "confirmation", ("mass", "drag"), unseal=True)
     states = poke_bank["states"]
@@ -343,7 +343,7 @@ def test_wrong_factors_in_state_coordinates(poke_source: Source, poke_bank: Bank
         by_hand = []
         for system in np.unique(swap.systems):
             rows = swap.systems == system
-            truth = (own[rows].astype(np.float64) - decoder.mean) / decoder.scale
+            truth = (own[rows].astype(np.float64) - decoder.standardiser.mean) / decoder.standardiser.scale
             risks = [np.mean((decoder(p[rows]) - truth) ** 2) for p in (swap.matched, swap.wrong)]
             by_hand.append(risks[1] - risks[0])
         np.testing.assert_allclose(kept[f"object|{factor}|difference"], by_hand, rtol=1e-6, atol=1e-12)
@@ -354,7 +354,7 @@ def test_wrong_factors_in_state_coordinates(poke_source: Source, poke_bank: Bank
     assert poke_row["object_systems"] == 8  # of 96 at most
 
     for factor, swap in factor_swaps(poke_source, "validation", ("mass", "drag")).items():
-        wanted = (swap.states[:, 1, 1, 4:].astype(np.float64) - swap.states[:, 0, 1, 4:]) / decoder.scale
+        wanted = (swap.states[:, 1, 1, 4:].astype(np.float64) - swap.states[:, 0, 1, 4:]) / decoder.standardiser.scale
         moved = decoder(swap.wrong) - decoder(swap.matched)
         expected = (moved * wanted).sum() / (wanted**2).sum()
         assert poke_row[f"P_state_{factor}"] == pytest.approx(expected, rel=1e-4, abs=1e-9)

@@ -226,6 +226,13 @@ def test_statistics_by_numpy():
     assert learner.slots.dtype == torch.float32
 
 
+@pytest.mark.parametrize("floor", [0.0, 1e-6])
+def test_statistics_of_a_constant_have_scale_1(floor: float):
+    tenths = torch.full((30_000, 1), 0.1)  # their mean is rounded, so their SD is not 0
+    found = statistics(tenths, 1e6 * tenths, tenths - 0.1, tenths[:, None], floor=floor)
+    assert [float(each[1].squeeze()) for each in found] == [1.0, 1.0, 1.0, 1.0]
+
+
 def test_statistics_refuse_nothing_and_nan():
     good = [random(4, 2), random(4, 1), random(4, 2), random(4, 3, 1)]
     with pytest.raises(ValueError, match="action has 0 rows"):

@@ -120,6 +120,15 @@ def normalised(frames: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> t
     return (frames.double() - mean.view(-1, 1, 1)) / (var.view(-1, 1, 1) + 1e-8).sqrt()
 
 
+def test_statistics_of_a_constant_channel_have_scale_1():
+    norm, still = SnapshotNorm(), torch.zeros(2, 4, 2, 3, 3)
+    still[:, :, 0] = torch.rand(2, 4, 3, 3)
+    norm(still.clone(), 4)
+    norm.after_step()
+    moved = norm.eval()(torch.full((1, 1, 2, 3, 3), 0.5), 1)
+    torch.testing.assert_close(moved[:, :, 1], torch.full((1, 1, 3, 3), 0.5))
+
+
 def test_an_update_is_normalised_by_the_snapshot_from_before_it():
     """Three updates by hand: raw frames, then the first batch's statistics, then a tenth of the way to the second's."""
     norm = SnapshotNorm()

@@ -1,0 +1,105 @@
+"""What an argument or a dataclass field may be: one rule and one sentence for each kind of value.
+
+A number is a Python or NumPy number: no bool, text, array or tensor. NumPy's become Python's, so that equal configs are
+equal in JSON, which identifies runs.
+
+    check(self, integer, "steps", "pairs", least=1)                    # of a dataclass, in __post_init__
+    episodes = integer("episodes", episodes, least=1)                  # of a function
+
+Every rule raises ValueError: name, value, what is legal.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+MOST = 2**31 - 1
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def check(config: Any, rule: Callable[..., Any], *names: str, optional: bool = False, **legal: Any) -> None:
+    """Apply a rule to fields of a dataclass, frozen or not, and keep what it returns; `optional` ones may be None."""
+    for name in names:
+        value = getattr(config, name)
+        if not (optional and value is None):
+            object.__setattr__(config, name, rule(f"{type(config).__name__}.{name}", value, **legal))
+
+
+def integer(name: str, value: Any, *, least: int = 0, most: int = MOST) -> int:
+    """An integer in [least, most]."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= most:
+        return int(value)
+    raise _refusal(name, value, f"an integer >= {least}, at most {most}")
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    least: float = -LARGEST,
+    most: float = LARGEST,
+    above: float | None = None,
+    below: float | None = None,
+) -> float:
+    """A number in [least, most], or (above, …, below); by default one that float32 can hold."""
+    if isinstance(value, np.integer | np.floating):
+        value = int(value) if isinstance(value, np.integer) else float(value)
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    if real and least <= value <= most and (above is None or value > above) and (below is None or value < below):
+        return value
+    low = f">= {least:g}" if above is None else f"> {above:g}"
+    if below is None and most == LARGEST:
+        raise _refusal(name, value, "a finite number" + ("" if low == f">= {-LARGEST:g}" else f" {low}"))
+    first, last = ("[", least) if above is None else ("(", above), (most, "]") if below is None else (below, ")")
+    raise _refusal(name, value, f"a number in {first[0]}{first[1]:g}, {last[0]:g}{last[1]}")
+
+
+def integers(name: str, value: Any, *, least: int = 0, most: int = MOST, some: bool = False) -> tuple[int, ...]:
+    """A tuple of integers, of a tuple or list; not empty if `some`."""
+    return _each(integer, "integers", name, value, some, least=least, most=most)
+
+
+def numbers(name: str, value: Any, *, some: bool = False, **legal: Any) -> tuple[float, ...]:
+    """A tuple of numbers, of a tuple or list; `legal` as of `number`, not empty if `some`."""
+    return _each(number, "numbers", name, value, some, **legal)
+
+
+def choice(name: str, value: Any, *, legal: Iterable[str]) -> str:
+    """One of some words."""
+    if isinstance(value, str) and value in legal:
+        return str(value)
+    raise _refusal(name, value, ", ".join(legal))
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise _refusal(name, value, "True, False")
+
+
+def instance(name: str, value: Any, *, of: type | tuple[type, ...]) -> Any:
+    """A value of one of some types."""
+    if isinstance(value, of):
+        return value
+    raise _refusal(name, value, " or ".join(kind.__name__ for kind in (of if isinstance(of, tuple) else (of,))))
+
+
+def shown(value: Any) -> str:
+    """A value in one line of bounded length."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python prints no integers of thousands of digits
+        text = f"an {type(value).__name__} too long to print"
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _each(rule: Callable[..., Any], kind: str, name: str, value: Any, some: bool, **legal: Any) -> tuple[Any, ...]:
+    if not isinstance(value, tuple | list) or (some and not value):
+        raise _refusal(name, value, f"a tuple of {kind}" + (", at least one" if some else ""))
+    return tuple(rule(f"{name}[{i}]", item, **legal) for i, item in enumerate(value))
+
+
+def _refusal(name: str, value: Any, legal: str) -> ValueError:
+    return ValueError(f"{name} is {shown(value)}; legal: {legal}")
