@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sprii_envs.fields import integer, number
 from sprii_train import distributed
 
 
@@ -50,8 +51,12 @@ def align(
         target_std: standard deviation below which the variance hinge pushes.
 
     Raises:
-        ValueError: if the shapes differ, are not two-dimensional, or n < 2.
+        ValueError: if the shapes differ, are not two-dimensional, or n < 2, or for a weight or SD that is no number.
     """
+    for name, value in {"invariance": invariance, "variance": variance, "covariance": covariance}.items():
+        number(name, value)
+    number("target_std", target_std)
+    number("eps", eps, least=0)
     if a.shape != b.shape or a.ndim != 2:
         raise ValueError(
             f"align needs two (n, d) code matrices of one shape, got {tuple(a.shape)} and {tuple(b.shape)}"
@@ -89,8 +94,7 @@ def relational_info_nce(a: Tensor, b: Tensor, *, temperature: float) -> Tensor:
         raise ValueError(
             f"relational_info_nce needs two (n >= 2, d) matrices, got {tuple(a.shape)} and {tuple(b.shape)}"
         )
-    if not temperature > 0.0:
-        raise ValueError(f"relational_info_nce needs a temperature > 0, got {temperature}")
+    temperature = number("temperature", temperature, above=0)
     a, b = distributed.gather(a), distributed.gather(b)
     with torch.autocast(a.device.type, enabled=False):
         n = a.shape[0]
@@ -128,6 +132,7 @@ def sigreg_directions(
     dim: int, slices: int = 1024, *, seed: int, step: int, device: torch.device | str = "cpu"
 ) -> Tensor:
     """Unit directions (dim, slices), a pure function of (seed, step), drawn on the CPU so that devices agree."""
+    dim, slices = integer("dim", dim, least=1), integer("slices", slices, least=1)
     generator = torch.Generator().manual_seed((seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9) % 2**63)
     directions = torch.randn(dim, slices, generator=generator)
     return (directions / directions.norm(dim=0, keepdim=True).clamp_min(1e-12)).to(device)
@@ -157,8 +162,7 @@ def sigreg(z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.
     """
     if z.shape[-1] != directions.shape[0]:
         raise ValueError(f"sigreg: z has {z.shape[-1]} features but the directions have {directions.shape[0]}")
-    if knots < 2 or not 0.0 < extent < float("inf"):
-        raise ValueError(f"sigreg needs knots >= 2 and a finite extent > 0, got {knots} and {extent}")
+    knots, extent = integer("knots", knots, least=2), number("extent", extent, above=0)
     ranks, slices = distributed.world(), directions.shape[1]
     if slices < ranks:
         raise ValueError(f"sigreg needs a direction for each of {ranks} ranks, got {slices}")

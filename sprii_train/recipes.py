@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
+from sprii_envs.fields import check, choice, instance, number
 from sprii_envs.relations import (
     SAME_ROLLOUT,
     SAME_SYSTEM,
@@ -44,6 +46,14 @@ class Recipe:
     relation: Relation | str = SAME_SYSTEM
     kernel: Kernel | str = Uniform()  # noqa: RUF009 (a frozen dataclass without state)
     alpha: float | None = None
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        check(self, instance, "name", "label", of=str)
+        check(self, instance, "objective", of=Objective)
+        check(self, choice, "context", legal=get_args(Context))
+        check(self, instance, "relation", of=(Relation, str))
+        check(self, number, "alpha", least=0, most=1, optional=True)
 
     def pairing(self, table: EpisodeTable) -> tuple[Relation, Kernel]:
         """The pairing law over the episodes of a table.
@@ -108,6 +118,6 @@ def recipe(name: str, among: Mapping[str, Recipe] = RECIPES) -> Recipe:
     Raises:
         ValueError: naming the legal ones.
     """
-    if name not in among:
+    if instance("arm", name, of=str) not in among:
         raise ValueError(f"unknown arm {name!r}; legal: {', '.join(among)}")
     return among[name]

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.fields import check, integer, integers, numbers
 from sprii_envs.properties import Array, PersistentProperties, SystemDistribution
 
 Levels = Mapping[str, int | Sequence[float]]
@@ -54,7 +55,7 @@ class Uniform:
     count: int
 
     def __post_init__(self) -> None:
-        _at_least_one("count", self.count)
+        check(self, integer, "count", least=1)
 
     def draw(self, properties: PersistentProperties, rng: np.random.Generator) -> Drawn:
         """See `Population.draw`."""
@@ -73,11 +74,11 @@ class Combinations:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _frozen(self.levels))
-        object.__setattr__(self, "residues", tuple(self.residues))
-        _at_least_one("modulus", self.modulus)
+        check(self, integers, "residues")
+        check(self, integer, "modulus", least=1)
         if not self.residues or not set(self.residues) <= set(range(self.modulus)):
             raise ValueError(f"residues must be among 0…{self.modulus - 1}, got {self.residues}")
-        _at_least_one("number of combinations", self.count)
+        integer("number of combinations", self.count, least=1)
 
     @property
     def count(self) -> int:
@@ -106,6 +107,7 @@ class Interpolated:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _frozen(self.levels))
+        check(self, integer, "each", least=1)
         _check_each(self.each, self.levels)
         if self.count < 1:
             raise ValueError("interpolated systems need a property with at least 2 levels")
@@ -140,11 +142,13 @@ class Extrapolated:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _frozen(self.levels))
-        object.__setattr__(self, "beyond", {name: tuple(map(float, values)) for name, values in self.beyond.items()})
+        beyond = {name: tuple(map(float, numbers(f"beyond {name!r}", v))) for name, v in self.beyond.items()}
+        object.__setattr__(self, "beyond", beyond)
+        check(self, integer, "each", least=1)
         _check_each(self.each, self.levels)
         if not set(self.beyond) <= set(self.levels):
             raise ValueError(f"beyond names {sorted(set(self.beyond) - set(self.levels))}, which have no levels")
-        _at_least_one("number of values beyond the ranges", self.count)
+        integer("number of values beyond the ranges", self.count, least=1)
         if any(len(set(values)) != len(values) for values in self.beyond.values()):
             raise ValueError(f"beyond names a value twice: {self.beyond}")
 
@@ -182,6 +186,7 @@ class FactorialBlocks:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _frozen(self.levels))
+        check(self, integer, "first", "last")
         numbers = [_number(levels) for levels in self.levels.values()]
         if len(numbers) < 2 or not 0 <= self.first < self.last <= numbers[-1]:
             raise ValueError(
@@ -277,11 +282,10 @@ def _frozen(levels: Levels) -> dict[str, Any]:
     """Levels with plain Python numbers; ValueError for none or for one twice."""
     frozen: dict[str, Any] = {}
     for name, given in levels.items():
-        if isinstance(given, int):
-            _at_least_one(f"number of levels of {name!r}", given)
-            frozen[name] = given
+        if not isinstance(given, tuple | list):
+            frozen[name] = integer(f"number of levels of {name!r}", given, least=1)
         else:
-            frozen[name] = tuple(float(value) for value in given)
+            frozen[name] = tuple(map(float, numbers(f"levels of {name!r}", given)))
             if not frozen[name] or len(set(frozen[name])) != len(frozen[name]):
                 raise ValueError(f"levels of {name!r} must be distinct numbers, at least one, got {given}")
     if not frozen:
@@ -331,14 +335,8 @@ def _drawn(values: Array, levels: ArrayLike) -> Drawn:
     return Drawn(values, np.array(levels, np.int64), np.full(len(values), ""))
 
 
-def _at_least_one(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-
-
 def _check_each(each: int, levels: Levels) -> None:
     """`each` systems must exist: the other properties need as many combinations of levels."""
-    _at_least_one("each", each)
     most = math.prod(map(_number, levels.values())) // max(map(_number, levels.values()))
     if each > most:
         raise ValueError(f"each = {each}, but the other properties have only {most} combinations of levels")

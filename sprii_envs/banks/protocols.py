@@ -18,6 +18,7 @@ from sprii_envs.banks.populations import (
     Uniform,
     Union,
 )
+from sprii_envs.fields import check, flag, instance, integer
 
 
 class Part(NamedTuple):
@@ -68,18 +69,20 @@ class BankProtocol:
 
     def __post_init__(self) -> None:
         """ValueError naming the first illegal field."""
-        object.__setattr__(self, "systems", dict(self.systems))
         object.__setattr__(self, "constants", dict(self.constants))
         object.__setattr__(self, "sealed_splits", tuple(self.sealed_splits))
-        counts: dict[str, object] = {"version": self.version, "systems_per_chunk": self.systems_per_chunk}
-        counts |= {f"systems[{split!r}]": getattr(p, "count", p) for split, p in self.systems.items()}
-        for name, value in counts.items():
-            _check_whole(name, value, 1)
+        check(self, instance, "name", "env_id", of=str)
+        check(self, integer, "version", "systems_per_chunk", least=1)
+        check(self, integer, "steps", least=2)
+        check(self, integer, "seed", most=2**64 - 1)
+        check(self, flag, "nested")
+        systems: dict[str, int | Population] = {}
+        for split, given in dict(self.systems).items():
+            count = integer(f"BankProtocol.systems[{split!r}]", getattr(given, "count", given), least=1)
+            systems[split] = given if hasattr(given, "count") else count
+        object.__setattr__(self, "systems", systems)
         if not self.systems or not all(isinstance(split, str) and split for split in self.systems):
             raise ValueError(f"systems must name at least one split, got {self.systems!r}")
-        _check_whole("steps", self.steps, 2)
-        if not isinstance(self.seed, int) or not 0 <= self.seed < 2**64:
-            raise ValueError(f"seed must be a whole number in [0, 2**64), got {self.seed!r}")
         self._check_kinds()
         if self.frames is not None:
             rendering.image_size(self.frames)
@@ -89,11 +92,12 @@ class BankProtocol:
     def _check_kinds(self) -> None:
         kinds = self.behaviour.episode_kinds
         _check_names("lengths", self.lengths, kinds)
-        object.__setattr__(self, "lengths", {kind: self.lengths[kind] for kind in kinds if kind in self.lengths})
-        for kind, length in self.lengths.items():
-            _check_whole(f"lengths[{kind!r}]", length, 2, self.steps)
+        lengths = {kind: self.lengths[kind] for kind in kinds if kind in self.lengths}
+        for kind, length in lengths.items():
+            lengths[kind] = integer(f"BankProtocol.lengths[{kind!r}]", length, least=2, most=self.steps)
+        object.__setattr__(self, "lengths", lengths)
         if not isinstance(self.rollouts, Mapping):
-            _check_whole("rollouts", self.rollouts, 1)
+            check(self, integer, "rollouts", least=1)
             return
         if set(self.rollouts) != set(self.systems):
             raise ValueError(f"rollouts must name the splits {list(self.systems)}, got {list(self.rollouts)}")
@@ -105,7 +109,7 @@ class BankProtocol:
             if not ordered[split]:
                 raise ValueError(f"rollouts[{split!r}] must name at least one kind of episode")
             for kind, count in ordered[split].items():
-                _check_whole(f"rollouts[{split!r}][{kind!r}]", count, 1)
+                ordered[split][kind] = integer(f"BankProtocol.rollouts[{split!r}][{kind!r}]", count, least=1)
         object.__setattr__(self, "rollouts", ordered)
 
     @property
@@ -175,13 +179,6 @@ class BankProtocol:
         """The fields in which `other` differs, as 'field: mine, not theirs'; empty when equal."""
         mine, theirs = self.to_dict(), other.to_dict()
         return "; ".join(f"{key}: {mine[key]!r}, not {theirs[key]!r}" for key in mine if mine[key] != theirs[key])
-
-
-def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
-    whole = value if isinstance(value, int) and not isinstance(value, bool) else least - 1
-    if whole < least or (most is not None and whole > most):
-        legal = f"of at least {least}" if most is None else f"in [{least}, {most}]"
-        raise ValueError(f"{name} must be a whole number {legal}, got {value!r}")
 
 
 def _check_names(name: str, given: object, kinds: tuple[str, ...]) -> None:

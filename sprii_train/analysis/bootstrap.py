@@ -14,6 +14,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import multinomial
 
+from sprii_envs.fields import integer
 from sprii_envs.standardiser import constant
 from sprii_train.analysis.statistics import Array, Contrast, Interval, check_level, source_means, system_means
 
@@ -244,7 +245,11 @@ def system_resamples(n: int, *, seed: int, draws: int = 10_000) -> NDArray[np.in
     """How often each of n systems is in a resample, (draws, n): the draws of `system_bootstrap` under the same seed.
 
     For statistics that are no functions of means of systems.
+
+    Raises:
+        ValueError: for no system, no draw or another seed.
     """
+    n, draws, seed = integer("n", n, least=1), integer("draws", draws, least=1), integer("seed", seed, most=2**64 - 1)
     return np.concatenate(list(_system_counts(_streams(seed)[0], n, None, draws)))
 
 
@@ -369,8 +374,8 @@ def _intervals(
 
 def _check(draws: int, level: float, seed: int) -> None:
     check_level(level)
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed is {seed!r}; legal: a whole number of at least 0")
+    integer("seed", seed, most=2**64 - 1)
+    integer("draws", draws, least=1)
     least = int(np.ceil(2 / (1 - level) - 1e-9))  # one draw in each tail
     if draws < least:
         raise ValueError(f"draws is {draws}; legal at level {level:g}: at least {least}")

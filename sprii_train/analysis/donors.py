@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sprii_envs.fields import integer
 from sprii_envs.relations import SAME_SYSTEM, Derangement, EpisodeTable, PairSampler, WindowSampler
 from sprii_train.data import WindowReader
 from sprii_train.protocol import Batch, Codes, encode, take
@@ -59,7 +60,11 @@ def donor_errors(learner: Any, encoded: Encoded, *, seed: int, rounds: int = 56)
     Args:
         encoded: the population; contexts change, everything else of the recipient stays.
         rounds: draws; 56 = 8 rollouts × 7 possible donors.
+
+    Raises:
+        ValueError: for rounds below 1.
     """
+    rounds = integer("rounds", rounds, least=1)
     table = encoded.table
     systems = len(np.unique(table["system"]))
     samplers = {

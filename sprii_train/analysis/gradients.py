@@ -179,6 +179,7 @@ def by_source(observations: GradientObservations) -> dict[int, GradientSummary]:
 
 def by_phase(observations: GradientObservations, steps: int) -> dict[str, GradientSummary]:
     """Summaries of the thirds (0, steps/3], (steps/3, 2·steps/3] and (2·steps/3, steps] that have observations."""
+    steps = integer("steps", steps, least=1)
     third = (3 * observations.step - 1) // steps
     phases = {name: third == i for i, name in enumerate(("early", "middle", "late"))}
     return {name: summarise(observations.select(rows)) for name, rows in phases.items() if rows.any()}

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from sprii_envs.fields import integer, number
+
 Array = NDArray[np.float64]
 Contrast = Callable[[Mapping[str, Any]], Any]
 """Means by condition, as numbers or as equally long arrays of resampled means → the effect, elementwise."""
@@ -215,15 +217,12 @@ def paired_source_interval(values: ArrayLike, control: ArrayLike, *, level: floa
 def bonferroni(contrasts: int, level: float = 0.95) -> float:
     """Level of each of so many intervals that together hold at `level`: 1 − (1 − level)/contrasts."""
     check_level(level)
-    if contrasts < 1:
-        raise ValueError(f"contrasts is {contrasts}; legal: a whole number of at least 1")
-    return 1.0 - (1.0 - level) / contrasts
+    return 1.0 - (1.0 - level) / integer("contrasts", contrasts, least=1)
 
 
 def check_level(level: float) -> None:
     """ValueError unless the level lies in (0, 1)."""
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level is {level}; legal: above 0 and below 1, such as 0.95")
+    number("level", level, above=0, below=1)
 
 
 def _check_finite(name: str, array: Array) -> Array:

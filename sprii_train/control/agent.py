@@ -8,10 +8,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sprii_envs.fields import integer
 from sprii_envs.world import Array
 from sprii_train.control.controllers import Bounds, Config, initial, plan
+from sprii_train.control.controllers.base import box
 from sprii_train.control.planning import Reward, rollout_score
 from sprii_train.learners.histories import History, append, empty_history
+
+LARGEST_SEED = 2**63 - 1
 
 Policy = Callable[[int, Array], NDArray[np.float32]]
 """Time and states (E, S) of running episodes → actions (E, A), as `sprii_envs.world.rollout` asks for them."""
@@ -55,11 +59,14 @@ def planning_policy(
         observe: states (E, S) → observations.
         bounds: of the actions, on the device.
         episodes: E; all begin at time 0, where the history is empty.
-        seed: of the controller's noise.
+        seed: of the controller's noise, below 2⁶³.
         reads_next, rows: see `rollout_score`.
+
+    Raises:
+        ValueError: for another seed or number of episodes, a controller that is none, or bounds that are not.
     """
-    generator = torch.Generator(device).manual_seed(seed)
-    size = len(bounds[0])
+    generator = torch.Generator(device).manual_seed(integer("seed", seed, most=LARGEST_SEED))
+    size = len(box(bounds).low)
     warm = initial(controller, episodes, size, device)
     history: History | None = None
     last: tuple[Tensor, Tensor] | None = None
@@ -82,9 +89,13 @@ def planning_policy(
 
 
 def random_policy(episodes: int, bounds: Bounds, *, seed: int) -> Policy:
-    """Uniform actions within the bounds."""
-    rng = np.random.default_rng(seed)
-    low, high = (side.cpu().numpy() for side in bounds)
+    """Uniform actions within the bounds; ValueError for what `planning_policy` refuses."""
+    episodes, rng = (
+        integer("episodes", episodes, least=1),
+        np.random.default_rng(integer("seed", seed, most=LARGEST_SEED)),
+    )
+    space = box(bounds)
+    low, high = space.low.cpu().numpy(), space.high.cpu().numpy()
 
     def policy(_: int, states: Array) -> NDArray[np.float32]:
         return rng.uniform(low, high, (episodes, len(low))).astype(np.float32)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.fields import integer, number
 from sprii_train.control.experience import Rows
 
 _VALIDATION, _ORDER, _BOOTSTRAP = 1, 2, 3
@@ -36,7 +37,11 @@ def anchors(lengths: Rows, *, window: int, first: int = 1, dropped: int = 1) -> 
         window: M.
         first: the earliest time. The published code never trains t = 0, although planning begins there; 0 does.
         dropped: transitions left out at the end of every episode. The published code loses the last one; 0 keeps it.
+
+    Raises:
+        ValueError: for a window below 1, or other numbers below 0.
     """
+    window, first, dropped = integer("window", window, least=1), integer("first", first), integer("dropped", dropped)
     kept = np.maximum(lengths - dropped, 0)
     counts = np.maximum(kept - first, 0)
     episode = np.repeat(np.arange(len(lengths)), counts)
@@ -51,7 +56,11 @@ def split(
     """Anchors (numbers below `count`, increasing) to train on and to validate on: min(⌊share·count⌋, limit) of them.
 
     Drawn anew at every iteration, as published: a pure function of (seed, iteration, count).
+
+    Raises:
+        ValueError: for a share outside [0, 1], or numbers below 0.
     """
+    share, limit = number("share", share, least=0, most=1), integer("limit", limit)
     held = min(int(share * count), limit)
     shuffled = np.random.default_rng((_VALIDATION, seed, iteration)).permutation(count)
     return np.sort(shuffled[held:]), np.sort(shuffled[:held])

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sprii_envs.fields import integer
 from sprii_envs.relations import SAME_SYSTEM, PairSampler, WindowSampler
 from sprii_train.analysis.formation import Factor, Scored, probe_factors
 from sprii_train.analysis.populations import Development, Population, Sample, Training
@@ -64,8 +65,9 @@ def donor_errors(
         rounds: draws; functions of (seed, round).
 
     Raises:
-        ValueError: for episodes that are too short, or fewer than two systems with two episodes.
+        ValueError: for episodes that are too short, fewer than two systems with two episodes, or numbers below 1.
     """
+    horizon, rounds = integer("horizon", horizon, least=1), integer("rounds", rounds, least=1)
     table = bank.table()
     _, counts = np.unique(table["system"], return_counts=True)
     eligible = int((counts > 1).sum())
@@ -94,7 +96,7 @@ def context_sample(learner: DynamicsModel, bank: Experience, population: P, *, w
     Raises:
         ValueError: for an episode without a full history.
     """
-    episodes = np.arange(len(bank))
+    windows, episodes = integer("windows", windows, least=1), np.arange(len(bank))
     starts = WindowSampler(bank.table(), history=learner.history + 1, horizon=0).grid(episodes, windows)
     rows = np.repeat(episodes, windows)
     codes = _contexts(learner, bank, rows, starts.ravel()).double().numpy()

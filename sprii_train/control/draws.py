@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs.envs.pendulum import GROUPS
+from sprii_envs.fields import flag, instance, integer
 from sprii_envs.properties import content_ids, unknown_name
 from sprii_envs.world import Array
 from sprii_train.control.pendulum import WORLD
@@ -45,9 +46,11 @@ def draw(group: str, episodes: int, key: Sequence[int], *, cloned: bool = False)
             environments with their random states.
 
     Raises:
-        ValueError: for an unknown group.
+        ValueError: for an unknown group, another number of episodes or another key.
     """
-    if group not in GROUPS:
+    episodes, cloned = integer("episodes", episodes, least=1), flag("cloned", cloned)
+    key = [integer(f"key[{i}]", part) for i, part in enumerate(key)]
+    if instance("group", group, of=str) not in GROUPS:
         raise unknown_name("group of systems", group, GROUPS)
     rng = np.random.default_rng(tuple(key))
     values = GROUPS[group].from_uniforms(rng.random((episodes, len(WORLD.properties))))

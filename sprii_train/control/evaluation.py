@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from sprii_envs.envs.pendulum import GROUPS
+from sprii_envs.fields import choice, instance, integer
 from sprii_envs.physics.pendulum import success
 from sprii_envs.world import Array, rollout
 from sprii_train.control import pendulum
@@ -65,12 +66,26 @@ def evaluate(
         policy_of: called once, with the episodes of all groups, one group after another.
         seed: of systems and starts: equal seeds give equal ones to every policy.
         episodes: in a group.
-        groups: names of `sprii_envs.envs.pendulum.GROUPS`.
+        groups: names of `sprii_envs.envs.pendulum.GROUPS`, each once.
+
+    Raises:
+        ValueError: for another seed or number, no or unknown groups, or a policy whose actions are no array.
     """
+    seed, episodes = integer("seed", seed), integer("episodes", episodes, least=1)
+    instance("groups", groups, of=(tuple, list))
+    for group in groups:
+        choice("groups", group, legal=GROUPS)
+    if not groups or len(set(groups)) < len(groups):
+        raise ValueError(f"groups is {groups!r}; legal: at least one of {', '.join(GROUPS)}, each once")
     drawn = [draw(group, episodes, (EVALUATION, seed, list(GROUPS).index(group))) for group in groups]
     together = Drawn(*(np.concatenate(parts) for parts in zip(*drawn, strict=True)))
     steps = pendulum.WORLD.max_episode_steps
-    found = rollout(pendulum.WORLD, together.values, together.states, policy_of(together), steps=steps)
+    policy = policy_of(together)
+
+    def acted(t: int, states: Array) -> NDArray[np.float32]:
+        return instance("the policy's action", policy(t, states), of=np.ndarray)
+
+    found = rollout(pendulum.WORLD, together.values, together.states, acted, steps=steps)
     returns, succeeded = found.rewards.sum(1), success(found.states)
     trials = {}
     for i, (group, own) in enumerate(zip(groups, drawn, strict=True)):
@@ -85,8 +100,9 @@ def learned(learner: CaDM, controller: Config, *, seed: int) -> PolicyOf:
     """Planning with a trained learner, context re-inferred at every step.
 
     Raises:
-        ValueError: for a learner of other observations or actions than the pendulum's.
+        ValueError: for a learner of other observations or actions than the pendulum's, or another seed.
     """
+    instance("learner", learner, of=CaDM)
     told, asked = (learner.config.observation_dim, learner.config.action_dim), (3, pendulum.WORLD.action_size)
     if told != asked:
         raise ValueError(

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from safetensors.torch import save_file
 
+from sprii_envs.fields import integer
 from sprii_envs.relations import EpisodeTable
 from sprii_train.checkpoints import CheckpointError, read_json, read_tensors, write_json, written_whole
 
@@ -35,6 +36,8 @@ class Experience:
     """
 
     def __init__(self, observation_dim: int, action_dim: int, properties: tuple[str, ...]) -> None:
+        observation_dim = integer("observation_dim", observation_dim)
+        action_dim = integer("action_dim", action_dim)
         self.property_names = properties
         self.observations: Floats = np.empty((0, observation_dim), np.float32)
         self.actions: Floats = np.empty((0, action_dim), np.float32)
@@ -93,9 +96,12 @@ class Experience:
         """Observations (n, length, S) from `starts` (n,) on, and the actions (n, length − 1, A) between them.
 
         Raises:
-            ValueError: for a window that is not inside its episode.
+            ValueError: for an episode that is not there, or a window that is not inside its episode.
         """
+        length = integer("length", length, least=1)
         episodes, starts = np.asarray(episodes, np.int64), np.asarray(starts, np.int64)
+        if len(wrong := episodes[(episodes < 0) | (episodes >= len(self))]):
+            raise ValueError(f"episodes names {wrong[0]}; legal: integers >= 0 and below {len(self)}")
         over = (starts < 0) | (starts + length > self.lengths[episodes] + 1)
         if over.any():
             i = int(over.argmax())

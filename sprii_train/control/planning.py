@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sprii_envs.fields import instance, integer
 from sprii_train.control.controllers.base import Score
 
 Step = Callable[[Tensor, Tensor, Any], Tensor]
@@ -41,11 +42,12 @@ def rollout_score(
         ValueError: if `context` is not of as many episodes as `observation`, or `rows` < 1; when called, for actions
             of another number of episodes, and for a model or reward that returns another shape than it should.
     """
+    if instance("observation", observation, of=Tensor).ndim != 2:
+        raise ValueError(f"observation has shape {tuple(observation.shape)}; legal: (E, S)")
     episodes = len(observation)
-    if context is not None and len(context) != episodes:
+    if context is not None and len(instance("context", context, of=Tensor)) != episodes:
         raise ValueError(f"context is of {len(context)} episodes, observation of {episodes}; legal: as many")
-    if rows is not None and rows < 1:
-        raise ValueError(f"rows is {rows}; legal: an integer >= 1, or None")
+    rows = None if rows is None else integer("rows", rows, least=1)
 
     def score(actions: Tensor) -> Tensor:
         if actions.ndim != 4 or len(actions) != episodes:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
-from sprii_envs.fields import check, integer, number
+from sprii_envs.fields import check, instance, integer, number
 from sprii_train.control.anchors import TrainingRows, anchors, epoch_order, rows, split
 from sprii_train.control.experience import Experience
 from sprii_train.control.relations import CONTROL_RECIPES, ControlRecipe, RelatedAnchors, RelationPairs, align_members
@@ -120,9 +120,12 @@ def train_iteration(
         records: gets the means of each epoch, at the number of updates since the start.
 
     Raises:
-        ValueError: for experience without a row to train on.
+        ValueError: for experience without a row to train on, or a config, recipe or iteration that is none.
         NonFiniteLoss: naming term, iteration, epoch and update, before that update changes a weight.
     """
+    iteration = integer("iteration", iteration)
+    instance("config", config, of=ControlTraining)
+    instance("recipe", recipe, of=ControlRecipe)
     began, start = time.perf_counter(), updates_done(optimizer)
     key = {"seed": config.seed, "iteration": iteration}
     at = anchors(

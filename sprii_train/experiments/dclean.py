@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from sprii_envs.banks import D_CLEAN, Bank, BankProtocol, build
+from sprii_envs.fields import check, flag, instance, integers
 from sprii_train.analysis.donors import donor_errors, encode_split
 from sprii_train.analysis.formation import (
     Factor,
@@ -43,6 +44,14 @@ class Preset:
     protocol: BankProtocol = D_CLEAN
     note: str = ""
     judged: bool = True
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        check(self, instance, "learner", of=JEPAConfig)
+        check(self, instance, "train", of=TrainConfig)
+        check(self, instance, "protocol", of=BankProtocol)
+        check(self, integers, "seeds", some=True)
+        check(self, flag, "judged")
 
 
 STORY = ("structure", "same-rollout", "align-cross", "align-random")

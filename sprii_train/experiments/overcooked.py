@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sprii_envs.fields import check, flag, instance, integer, integers
 from sprii_envs.overcooked.bank import HistoryBank, HistoryProtocol, identity
 from sprii_envs.overcooked.partners.roster import Roster, load_roster, shipped
 from sprii_envs.relations import Derangement, Kernel, Uniform
@@ -71,6 +72,15 @@ class PartnerPreset:
     seeds: tuple[int, ...]
     note: str
     judged: bool = True
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        check(self, instance, "train", of=TrainConfig)
+        check(self, instance, "learner", of=ADConfig)
+        check(self, instance, "histories", of=HistoryProtocol)
+        check(self, integer, "episodes", "repeats", least=1)
+        check(self, integers, "seeds", some=True)
+        check(self, flag, "judged")
 
 
 PRESETS = {

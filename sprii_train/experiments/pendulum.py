@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sprii_envs.fields import check, flag, instance, integer, integers
 from sprii_train.checkpoints import save, write_json
 from sprii_train.control.assay import context_probes, donor_errors
 from sprii_train.control.controllers import CEM, ICEM, Config
@@ -40,6 +41,13 @@ class ControlPreset:
     seeds: tuple[int, ...]
     note: str
     judged: bool = True
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        check(self, instance, "run", of=ControlRun)
+        check(self, integer, "episodes", least=1)
+        check(self, integers, "seeds", some=True)
+        check(self, flag, "judged")
 
 
 CHEAP = ICEM(horizon=20)

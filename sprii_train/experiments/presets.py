@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from sprii_envs.fields import check, flag, instance, integer, integers
 from sprii_train.experiments import dclean
 from sprii_train.experiments.worlds import D_CLEAN_WORLD, POKE_WORLD, SPRING_WORLD, WORLDS, World
 from sprii_train.fit import TrainConfig
@@ -32,6 +33,15 @@ class Budget:
     note: str
     judged: bool = True
     route_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        check(self, instance, "learner", of=JEPAConfig)
+        check(self, instance, "train", of=TrainConfig)
+        check(self, integers, "sources", some=True)
+        check(self, integer, "readers", least=1)
+        check(self, integer, "reader_steps", "route_steps", least=1, optional=True)
+        check(self, flag, "judged")
 
 
 _TINY = JEPAConfig(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from sprii_envs.banks import Bank
+from sprii_envs.fields import check, integer
 from sprii_train.analysis.gradients import GradientDiagnostic
 from sprii_train.checkpoints import load, save
 from sprii_train.data import PairedWindows, WindowReader
@@ -49,6 +50,10 @@ class ReaderBudget:
     count: int = 3
     updates: int = 10_000
     route_updates: int = 1_000
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        check(self, integer, "count", "updates", "route_updates", least=1)
 
 
 SHORT = 50

@@ -18,6 +18,7 @@ from sprii_envs.banks import (
     BankProtocol,
     build,
 )
+from sprii_envs.fields import integer
 from sprii_envs.relations import EpisodeTable
 from sprii_train.analysis.formation import sample_of
 from sprii_train.analysis.populations import Population, Sample, Training, population_of
@@ -73,11 +74,16 @@ class World:
         return _open(self.sealed, folder)
 
     def episodes(self, bank: Bank, split: str, *, systems: int | None = None, unseal: bool = False) -> EpisodeTable:
-        """Episodes of a split that histories come from; of all systems, or of a fixed random choice of them."""
+        """Episodes of a split that histories come from; of all systems, or of a fixed random choice of them.
+
+        Raises:
+            ValueError: for a split that the bank does not have, a sealed one, or `systems` below 1.
+        """
         table = bank.split(split, unseal=unseal)
         if self.kind is not None:
             table = table.select(table["kind"] == self.kind)
         if systems is not None:
+            systems = integer("systems", systems, least=1)
             ids = np.random.default_rng(MEASURED_SEED).permutation(np.unique(table["system"]))
             table = table.select(np.isin(table["system"], ids[:systems]))
         return table

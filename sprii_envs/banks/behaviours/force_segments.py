@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.fields import check, integer, number
 from sprii_envs.world import Array, World
 
 
@@ -27,12 +28,10 @@ class ForceSegments:
     largest: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.shortest <= self.longest:
+        check(self, integer, "shortest", "longest", least=1)
+        check(self, number, "rest", "largest", least=0, most=1)
+        if self.shortest > self.longest:
             raise ValueError(f"segments need 1 ≤ shortest ≤ longest, got {self.shortest} and {self.longest}")
-        if not 0.0 <= self.rest <= 1.0:
-            raise ValueError(f"rest is a probability in [0, 1], got {self.rest}")
-        if not 0.0 <= self.largest <= 1.0:
-            raise ValueError(f"largest is a fraction of the force bound in [0, 1], got {self.largest}")
 
     def policy(
         self, rng: np.random.Generator, world: World, values: Array, start: Array, steps: int, episode_kind: str | None

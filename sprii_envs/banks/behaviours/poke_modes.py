@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.fields import check, integer, number
 from sprii_envs.world import Array, Policy, World
 
 
@@ -36,15 +37,14 @@ class PokeModes:
 
     def __post_init__(self) -> None:
         """ValueError naming the first illegal field."""
-        if not 1 <= self.shortest <= self.longest:
+        check(self, integer, "shortest", "longest", least=1)
+        check(self, number, "pursuit", "strike", least=0, most=1)
+        check(self, number, "persistence", least=0, below=1)
+        check(self, number, "approach", "blow", "damping", "turbulence", "noise", least=0)
+        if self.shortest > self.longest:
             raise ValueError(f"modes need 1 ≤ shortest ≤ longest, got {self.shortest} and {self.longest}")
-        if not (self.pursuit >= 0.0 and self.strike >= 0.0 and self.pursuit + self.strike <= 1.0):
+        if self.pursuit + self.strike > 1.0:
             raise ValueError(f"pursuit and strike are probabilities, got {self.pursuit} and {self.strike}")
-        if not 0.0 <= self.persistence < 1.0:
-            raise ValueError(f"persistence must be in [0, 1), got {self.persistence}")
-        for name in ("approach", "blow", "damping", "turbulence", "noise"):
-            if not 0.0 <= getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must be a finite number of at least 0, got {getattr(self, name)}")
 
     def policy(
         self, rng: np.random.Generator, world: World, values: Array, start: Array, steps: int, episode_kind: str | None

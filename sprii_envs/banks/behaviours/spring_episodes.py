@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.fields import check, integer, integers, number, numbers
 from sprii_envs.world import Array, World
 
 Forces = NDArray[np.float32]
@@ -37,16 +38,10 @@ class SpringEpisodes:
     moving_anchor: int = 95
 
     def __post_init__(self) -> None:
-        for name in ("amplitudes", "lengths", "pauses", "templates"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON brings lists
-        for name in ("amplitudes", "templates"):
-            if not all(0.0 <= a <= 1.0 for a in getattr(self, name)):
-                raise ValueError(f"{name} are fractions of the force bound in [0, 1], got {getattr(self, name)}")
-        if not 0.0 <= self.push <= 1.0:
-            raise ValueError(f"push is a fraction of the force bound in [0, 1], got {self.push}")
-        counts = (*self.lengths, *self.pauses, self.history, self.template_length, self.cold_anchor, self.moving_anchor)
-        if not all(isinstance(c, int) and c >= 1 for c in counts):
-            raise ValueError(f"lengths, pauses, history and anchors are whole numbers of steps ≥ 1, got {counts}")
+        check(self, numbers, "amplitudes", "templates", least=0, most=1)
+        check(self, number, "push", least=0, most=1)
+        check(self, integers, "lengths", "pauses", least=1)
+        check(self, integer, "history", "template_length", "cold_anchor", "moving_anchor", least=1)
 
     def policy(
         self, rng: np.random.Generator, world: World, values: Array, start: Array, steps: int, episode_kind: str | None

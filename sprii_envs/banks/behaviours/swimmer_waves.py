@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.fields import check, number
 from sprii_envs.world import Array, World
 
 
@@ -40,12 +41,11 @@ class SwimmerWaves:
     energy: float = 0.25
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.slow <= self.middle <= self.fast:
+        check(self, number, "slow", "middle", "fast", above=0)
+        check(self, number, "spread", least=0, below=1)
+        check(self, number, "energy", above=0, most=0.5)
+        if not self.slow <= self.middle <= self.fast:
             raise ValueError(f"need 0 < slow ≤ middle ≤ fast in Hz, got {self.slow}, {self.middle} and {self.fast}")
-        if not 0.0 <= self.spread < 1.0:
-            raise ValueError(f"spread is a fraction in [0, 1) of a frequency, got {self.spread}")
-        if not 0.0 < self.energy <= 0.5:
-            raise ValueError(f"energy must be in (0, 0.5], got {self.energy}")
 
     def policy(
         self, rng: np.random.Generator, world: World, values: Array, start: Array, steps: int, episode_kind: str | None

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
+from sprii_envs.fields import integer
 from sprii_envs.standardiser import constant
 
 Array = NDArray[np.float64]
@@ -31,8 +32,8 @@ def project(centroids: Array, components: int = 2) -> Projection:
     Raises:
         ValueError: for fewer systems or dimensions than components, or centroids without variance.
     """
-    centroids = np.asarray(centroids, dtype=np.float64)
-    if min(centroids.shape) < components:
+    centroids, components = np.asarray(centroids, dtype=np.float64), integer("components", components, least=1)
+    if centroids.ndim != 2 or min(centroids.shape) < components:
         raise ValueError(
             f"an atlas of {components} components needs as many systems and dimensions, got {centroids.shape}"
         )

@@ -52,8 +52,12 @@ def between_within(codes: Array, systems: NDArray) -> Geometry:
         systems: (n,) ids; every system needs at least two codes.
 
     Raises:
-        ValueError: for a system with one code, or fewer than two systems.
+        ValueError: for a system with one code, fewer than two systems, or other shapes.
     """
+    if np.ndim(codes) != 2 or np.shape(systems) != np.shape(codes)[:1]:
+        raise ValueError(
+            f"between/within needs codes (n, d) and systems (n,), got {np.shape(codes)}, {np.shape(systems)}"
+        )
     ids, inverse, counts = np.unique(systems, return_inverse=True, return_counts=True)
     if len(ids) < 2 or counts.min() < 2:
         raise ValueError(

@@ -14,6 +14,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 from sklearn.neural_network import MLPRegressor
 
+from sprii_envs.fields import integer, integers
 from sprii_envs.standardiser import constant
 from sprii_train.analysis.formation.arrangement import system_weights
 from sprii_train.analysis.formation.factors import Factor, by_name
@@ -101,11 +102,13 @@ def fit_mlp(
         PopulationError, ValueError: as `fit_ridge`.
     """
 
+    hidden, iterations = integers("hidden", list(hidden), least=1), integer("iterations", iterations, least=1)
+    seed = integer("seed", seed)
     target, weights = factor.of(train.factors), system_weights(train.systems)
     offset = np.average(target, weights=weights)
     scale = np.sqrt(np.average((target - offset) ** 2, weights=weights)) or 1.0
     network = MLPRegressor(
-        hidden_layer_sizes=tuple(hidden),
+        hidden_layer_sizes=hidden,
         activation="tanh",
         solver="lbfgs",
         max_iter=iterations,

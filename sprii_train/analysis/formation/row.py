@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sprii_envs.fields import integer
 from sprii_train.analysis.formation.arrangement import rollout_means, system_centroids, with_codes
 from sprii_train.analysis.formation.factors import Factor
 from sprii_train.analysis.formation.geometry import Geometry, between_within, partial_geometry, standardise
@@ -69,6 +70,7 @@ def measure_formation(
         ValueError: for an unknown level, or what `probe_factors`, `between_within` or `partial_geometry` refuses.
     """
     check_fit(train.population, "a Formation measure's standardisation")
+    draws = integer("draws", draws)
     if unknown := set(levels) - set(_ARRANGED):
         raise ValueError(f"unknown level {min(unknown)!r}; legal: {', '.join(_ARRANGED)}")
     _, own, other = standardise(rollout_means(train).codes, train.codes, held_out.codes)

@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
+from sprii_envs.fields import numbers
 from sprii_envs.standardiser import constant
 from sprii_train.analysis.formation.arrangement import system_weights
 from sprii_train.analysis.populations import Sample, Training, check_fit
@@ -53,6 +54,7 @@ def grouped_fit(
         raise ValueError(f"{what} has nothing to fit: its target is the same in all {len(target)} training rows")
     weights = system_weights(train.systems)
     ((parameter, values),) = grid.items()
+    values = numbers(f"{parameter} of {what}", list(values), least=0, some=True)
     with sklearn.config_context(enable_metadata_routing=True), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a bound on the iterations is part of a recipe
         model = build()

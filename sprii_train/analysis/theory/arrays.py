@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs import fields
+
 Array = NDArray[np.float64]
 
 
@@ -28,11 +30,8 @@ def matrix(name: str, values: ArrayLike, height: int | None = None, width: int |
 
 def number(name: str, value: float, low: float = 0.0, high: float = np.inf, *, above: bool = False) -> float:
     """A finite float in [low, high], or in (low, high] if `above`."""
-    ok = np.isfinite(value) and low <= value <= high and not (above and value == low)
-    if not ok:
-        legal = f"{'above' if above else 'at least'} {low:g}" + ("" if high == np.inf else f" and at most {high:g}")
-        raise ValueError(f"{name} must be a finite number {legal}, got {value!r}")
-    return float(value)
+    bounds = {"least": max(low, -fields.LARGEST), "most": min(high, fields.LARGEST)}
+    return float(fields.number(name, value, **bounds, above=low if above else None))
 
 
 def labels(name: str, values: ArrayLike, count: int) -> tuple[NDArray[np.int64], int]:

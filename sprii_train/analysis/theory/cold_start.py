@@ -1,10 +1,10 @@
 """Proposition 4 in closed form: a recipient without evidence gains most from a donor."""
 
-import operator
 from typing import NamedTuple
 
 import numpy as np
 
+from sprii_envs.fields import integer
 from sprii_train.analysis.theory.arrays import number
 
 
@@ -37,7 +37,7 @@ def cold_start(
     prior = number("prior_variance", prior_variance, above=True)
     recipient = number("recipient_noise", recipient_noise, above=True)
     donor = number("donor_noise", donor_noise, above=True)
-    donor /= number("repetitions", operator.index(repetitions), 1)
+    donor /= integer("repetitions", repetitions, least=1)
     a = number("sensitivity", sensitivity, -np.inf)
     v = 1.0 / (1.0 / prior + 1.0 / recipient)
     return ColdStart(v, 1.0 / (1.0 / v + 1.0 / donor), a**2 * v**2 / (v + donor))

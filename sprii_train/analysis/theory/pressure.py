@@ -3,11 +3,10 @@
 Histories are H = Lθ + N with independent zero-mean noise N, codes Z = WH.
 """
 
-import operator
-
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sprii_envs.fields import integer
 from sprii_train.analysis.theory.arrays import Array, matrix, number, rows
 
 
@@ -72,7 +71,7 @@ def mean_code_error(within: ArrayLike, repetitions: int) -> float:
         repetitions: R ≥ 1.
     """
     within = matrix("within", within)
-    count = number("repetitions", operator.index(repetitions), 1)
+    count = integer("repetitions", repetitions, least=1)
     return float(np.trace(matrix("within", within, len(within), len(within)))) / count
 
 

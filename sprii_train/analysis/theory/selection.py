@@ -4,13 +4,13 @@ Histories are centred and white, Cov(H) = I, and targets Y = KH + η with η unc
 data into this form. The code is Z = WH with WWᵀ = I.
 """
 
-import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sprii_envs.fields import integer
 from sprii_train.analysis.theory.arrays import Array, matrix, number, rows
 
 
@@ -73,7 +73,7 @@ def select(k: ArrayLike, disagreement: ArrayLike, *, d: int, beta: float = 1.0) 
     """
     m = selection_matrix(k, disagreement, beta)
     p = len(m)
-    if not 1 <= operator.index(d) < p:
+    if not integer("d", d, least=1) < p:
         raise ValueError(f"d must be at least 1 and below the {p} dimensions of the history, got {d}")
     values, vectors = np.linalg.eigh(m)
     values, encoder = values[::-1], vectors[:, ::-1].T[:d]

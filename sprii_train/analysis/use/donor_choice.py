@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.fields import integer
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, Relation
 from sprii_envs.relations.index import build_index
 
@@ -49,8 +50,9 @@ def choose(table: EpisodeTable, relation: Relation, recipients: ArrayLike | None
         recipients: distinct rows (r,) of the table, all by default.
 
     Raises:
-        ValueError: for a table of several splits, rows that are not its rows, or one row twice.
+        ValueError: for a table of several splits, rows that are not its rows, one row twice, or another seed.
     """
+    seed = integer("seed", seed, most=2**64 - 1)
     if "split" in table and table.codes("split")[1] > 1:
         raise ValueError(
             f"donors come from the recipients' own split; the table has {np.unique(table['split']).tolist()}"

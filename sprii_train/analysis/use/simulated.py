@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.banks import Bank
+from sprii_envs.fields import integer
 from sprii_envs.properties import PersistentProperty
 from sprii_envs.rendering import Frame
 from sprii_envs.world import World, draw_states, rollout
@@ -77,9 +78,7 @@ def training_levels(prop: PersistentProperty, count: int = 5) -> Array:
     Raises:
         ValueError: for fewer than two.
     """
-    if count < 2:
-        raise ValueError(f"levels span the range of {prop.name!r} with at least 2 values, got {count}")
-    spaced = prop.from_uniform(np.linspace(0.0, 1.0, count))
+    spaced = prop.from_uniform(np.linspace(0.0, 1.0, integer(f"the number of levels of {prop.name!r}", count, least=2)))
     spaced[-1] = prop.high  # not one rounding error off it
     return spaced
 
@@ -105,7 +104,7 @@ def donor_histories(
     Raises:
         ValueError: for a level that is not physical, or a history that an episode has no room for.
     """
-    ids, first = _pairs(episodes, starts)
+    length, (ids, first) = integer("length", length, least=1), _pairs(episodes, starts)
     last = first + length - 1
     _check_room(bank, ids, first, last, f"a history of {length}")
     steps = int(last.max())
@@ -127,7 +126,7 @@ def query_targets(
     Raises:
         ValueError: as `donor_histories`.
     """
-    ids, anchors = _pairs(*queries)
+    steps, (ids, anchors) = integer("steps", steps, least=1), _pairs(*queries)
     _check_room(bank, ids, anchors, anchors + steps, f"a future of {steps} steps")
     actions = bank["actions"][ids[:, None], anchors[:, None] + np.arange(steps)]
     return _under_levels(bank, ids, factor, levels, _at(bank, ids, anchors), actions, np.zeros_like(anchors))

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sprii_envs.fields import integer
 from sprii_envs.relations.kernels import derangement
 from sprii_envs.standardiser import Standardiser
 from sprii_train.analysis.populations import P_co, Population, Training, check_fit
@@ -121,7 +122,7 @@ def other_system_rows(systems: NDArray[Any], seed: int) -> Rows:
     order = np.argsort(codes, kind="stable")
     position = np.empty(len(codes), np.int64)
     position[order] = np.arange(len(codes)) - first[codes[order]]
-    donor = derangement(np.random.default_rng(seed), np.arange(len(ids)))[codes]
+    donor = derangement(np.random.default_rng(integer("seed", seed)), np.arange(len(ids)))[codes]
     return order[first[donor] + position % counts[donor]]
 
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sprii_envs.fields import check, choice, instance, integer, number
+from sprii_envs.fields import check, choice, instance, integer, integers, number
 from sprii_train.analysis.value.stacked import generator
 
 Item = TypeVar("Item")
@@ -109,7 +109,7 @@ def in_stacks(items: Sequence[Item], config: FitConfig) -> list[Sequence[Item]]:
 
 def check_seeds(seeds: Sequence[int]) -> None:
     """ValueError unless seeds are distinct: equal ones would count one fit twice."""
-    if not seeds or len(set(seeds)) != len(seeds):
+    if len(set(integers("reader seeds", list(seeds), some=True))) != len(seeds):
         raise ValueError(f"reader seeds are {tuple(seeds)}; legal: one or more distinct seeds")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.fields import number
 from sprii_envs.standardiser import Standardiser, constant
 from sprii_envs.world import World, rollout
 from sprii_train.analysis.populations import Training, check_fit
@@ -46,8 +47,7 @@ def sensitivities(
         )
     if not horizons or min(horizons) < 1 or max(horizons) > a.shape[1]:
         raise ValueError(f"horizons must lie in 1…{a.shape[1]}, the steps with actions, got {tuple(horizons)}")
-    if not 0.0 < relative < 1.0:
-        raise ValueError(f"relative is {relative!r}; legal: above 0 and below 1")
+    relative = number("relative", relative, above=0, below=1)
     parts = [slice(i, i + CHUNK) for i in range(0, len(v), CHUNK)]
     return np.concatenate([_differences(world, v[p], s[p], a[p], list(horizons), relative) for p in parts])
 

@@ -10,11 +10,12 @@
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from sprii_envs.fields import instance, integer
 from sprii_envs.properties import unknown_name
 from sprii_train.control.controllers import cem, icem, mppi, shooting
 from sprii_train.control.controllers.base import Bounds, Plan, Score, reset
@@ -40,7 +41,7 @@ def named_controller(name: str, **changes: Any) -> Config:
     Raises:
         ValueError: for an unknown name or field, or a value that is not legal.
     """
-    if name not in CONTROLLERS:
+    if instance("controller", name, of=str) not in CONTROLLERS:
         raise unknown_name("controller", name, CONTROLLERS)
     config = CONTROLLERS[name]
     legal = [field.name for field in fields(config)]
@@ -51,7 +52,13 @@ def named_controller(name: str, **changes: Any) -> Config:
 
 
 def initial(config: Config, episodes: int, action_size: int, device: torch.device | str = "cpu") -> State:
-    """The state of a controller before the first step of `episodes` episodes."""
+    """The state of a controller before the first step of `episodes` episodes.
+
+    Raises:
+        ValueError: for a config that is none, or numbers below 1.
+    """
+    instance("controller", config, of=get_args(Config))
+    episodes, action_size = integer("episodes", episodes, least=1), integer("action_size", action_size, least=1)
     return _MODULES[type(config)].initial(config, episodes, action_size, device)
 
 
@@ -68,8 +75,12 @@ def plan(config: Config, score: Score, state: Any, bounds: Bounds, generator: to
         Actions (E, A), within the bounds, and the state for the next step.
 
     Raises:
-        ValueError: for bounds that are not, a state of another config, or returns of another shape.
+        ValueError: for bounds that are not, a state of another config, returns of another shape, or another type of
+            any argument.
     """
+    instance("controller", config, of=get_args(Config))
+    instance("state", state, of=Warm if isinstance(config, ICEM) else Plan)
+    instance("generator", generator, of=torch.Generator)
     return _MODULES[type(config)].plan(config, score, state, bounds, generator)
 
 

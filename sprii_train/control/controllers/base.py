@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from sprii_envs.fields import check, integer, number
+from sprii_envs.fields import check, instance, integer, number, shown
 
 Score = Callable[[Tensor], Tensor]
 """Action sequences (E, N, H, A) float32, within the bounds → returns (E, N), higher is better.
@@ -50,6 +50,8 @@ def box(bounds: Bounds) -> Box:
     Raises:
         ValueError: unless low and high are two (A,) tensors, finite, with low < high everywhere.
     """
+    if not isinstance(bounds, tuple | list) or [isinstance(side, Tensor) for side in bounds] != [True, True]:
+        raise ValueError(f"bounds is {shown(bounds)}; legal: two (A,) tensors")
     low, high = (side.to(torch.float32) for side in bounds)
     if low.ndim != 1 or low.shape != high.shape or not len(low):
         raise ValueError(f"bounds must be two (A,) tensors, got {tuple(low.shape)} and {tuple(high.shape)}")
@@ -80,7 +82,7 @@ def evaluate(score: Score, candidates: Tensor, space: Box) -> Tensor:
     Raises:
         ValueError: if the score returns another shape.
     """
-    returns = score(space.scale(candidates))
+    returns = instance("what the score returned", score(space.scale(candidates)), of=Tensor)
     if returns.shape != candidates.shape[:2]:
         raise ValueError(
             f"the score returned shape {tuple(returns.shape)} for action sequences {tuple(candidates.shape)}; "
@@ -122,7 +124,7 @@ def reset(state: AnyState, episodes: Tensor) -> AnyState:
         ValueError: if the mask is not (E,) bool.
     """
     expected = (len(state[0]),)
-    if episodes.dtype != torch.bool or episodes.shape != expected:
+    if instance("reset mask", episodes, of=Tensor).dtype != torch.bool or episodes.shape != expected:
         raise ValueError(f"reset mask is {episodes.dtype} of shape {tuple(episodes.shape)}; legal: bool {expected}")
     made: Any = type(state)
     # Every field of an initial state is zeros, which is false where it is a flag.

@@ -159,7 +159,7 @@ def test_the_papers_eligible_systems_by_the_audit(split):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Uniform(0), "count must be a whole number of at least 1, got 0"),
+        (lambda: Uniform(0), "count is 0; legal: an integer >= 1"),
         (lambda: Combinations({}), "levels must name every property"),
         (lambda: Combinations({"mass": 0}), "number of levels of 'mass'"),
         (lambda: Combinations({"mass": (1.0, 1.0)}), "levels of 'mass' must be distinct"),

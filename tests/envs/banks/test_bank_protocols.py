@@ -84,7 +84,7 @@ def test_illegal_fields_are_named(field, value):
         ({"rollouts": {**BOUNDED.rollouts, "sealed": {"jump": 1}}}, "'jump'; the behaviour's kinds: still, push"),
         ({"rollouts": {**BOUNDED.rollouts, "sealed": {"push": 0}}}, r"rollouts\['sealed'\]\['push'\] must be"),
         ({"rollouts": {**BOUNDED.rollouts, "sealed": 3}}, r"rollouts\['sealed'\] must map kinds of episode"),
-        ({"lengths": {"push": 25}}, r"lengths\['push'\] must be a whole number in \[2, 24\], got 25"),
+        ({"lengths": {"push": 25}}, r"lengths\['push'\] is 25; legal: an integer >= 2, at most 24"),
         ({"lengths": {"jump": 5}}, "lengths names the kind of episode 'jump'"),
     ],
 )

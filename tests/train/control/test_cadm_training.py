@@ -365,7 +365,7 @@ def test_non_finite_is_told_before_a_weight_changes(monkeypatch: pytest.MonkeyPa
         ({"batch": 2.0}, r"batch is 2\.0; legal: an integer >= 1"),
         ({"seed": -1}, "seed is -1; legal: an integer >= 0"),
         ({"learning_rate": 0.0}, r"learning_rate is 0\.0; legal: a finite number > 0"),
-        ({"validation": 1.0}, r"validation is 1\.0; legal: 0 <= validation < 1"),
+        ({"validation": 1.0}, r"validation is 1\.0; legal: a number in \[0, 1\)"),
         ({"early_stop": float("nan")}, "early_stop is nan"),
     ],
 )

@@ -1,8 +1,9 @@
 """Controllers against LQR, one episode at a time, bad returns, bounds, resets and warm starts."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -441,3 +442,51 @@ def test_no_gradient_is_recorded():
         action, state = plan(config, lambda a: weight * toward(0.1)(a), initial(config, 2, 1), UNIT, generator())
         assert not action.requires_grad
         assert not any(field.requires_grad for field in state)
+
+
+# Unchecked arguments
+
+
+@every_controller
+def test_unchecked_arguments_of_a_plan(name: str):
+    """Each wrong one alone; the others are legal."""
+    config = SMALL[name]
+    other = CEM(candidates=4, elites=2, horizon=4) if isinstance(config, ICEM) else ICEM(candidates=12, horizon=4)
+    legal: dict[str, Any] = {"config": config, "score": toward(0.0), "state": initial(config, 2, 1), "bounds": UNIT}
+    legal |= {"generator": generator()}
+    for change, message in (
+        ({"config": "cem"}, "controller is 'cem'; legal: Shooting or CEM or MPPI or ICEM"),
+        ({"state": initial(other, 2, 1)}, f"legal: {'Warm' if isinstance(config, ICEM) else 'Plan'}$"),
+        ({"state": None}, "state is None; legal"),
+        ({"bounds": (-1.0, 1.0)}, r"bounds is \(-1\.0, 1\.0\); legal: two \(A,\) tensors"),
+        ({"bounds": 1.0}, r"bounds is 1\.0; legal: two \(A,\) tensors"),
+        ({"bounds": (UNIT[0],)}, "legal: two"),
+        ({"generator": None}, "generator is None; legal: Generator"),
+        ({"generator": 0}, "generator is 0; legal: Generator"),
+        ({"score": lambda actions: [0.0]}, r"what the score returned is \[0\.0\]; legal: Tensor"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plan(**legal | change)
+    plan(**legal)
+
+
+def test_unchecked_arguments_around_a_plan():
+    state, wrong = initial(SMALL["cem"], 2, 1), cast(Any, "cem")
+
+    def score_of(observation: Any, **given: Any) -> object:
+        return rollout_score(lambda o, a, c: o, lambda o, a, n: o[:, 0], observation, **given)
+
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: initial(wrong, 2, 1), "controller is 'cem'; legal"),
+        (lambda: initial(SMALL["cem"], 0, 1), "episodes is 0; legal: an integer >= 1"),
+        (lambda: initial(SMALL["cem"], 2, cast(Any, 1.0)), r"action_size is 1\.0; legal: an integer >= 1"),
+        (lambda: reset(state, cast(Any, [True, False])), r"reset mask is \[True, False\]; legal: Tensor"),
+        (lambda: named_controller(cast(Any, 3)), "controller is 3; legal: str"),
+        (lambda: score_of(1.0), r"observation is 1\.0; legal: Tensor"),
+        (lambda: score_of(torch.zeros(3)), r"observation has shape \(3,\); legal: \(E, S\)"),
+        (lambda: score_of(torch.zeros(3, 1), context=[1]), r"context is \[1\]; legal: Tensor"),
+        (lambda: score_of(torch.zeros(3, 1), rows=1.5), r"rows is 1\.5; legal: an integer >= 1"),
+    ]
+    for call, message in calls:
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -1,5 +1,8 @@
 """Evaluation and agents against episodes played one by one."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -8,9 +11,9 @@ from sprii_envs.envs.pendulum import GROUPS
 from sprii_envs.physics.pendulum import wrap
 from sprii_envs.world import rollout
 from sprii_train.control import pendulum
-from sprii_train.control.agent import planning_policy, random_policy
+from sprii_train.control.agent import Policy, planning_policy, random_policy
 from sprii_train.control.controllers import CEM, ICEM
-from sprii_train.control.draws import EVALUATION, draw
+from sprii_train.control.draws import EVALUATION, Drawn, draw
 from sprii_train.control.evaluation import KnownModel, evaluate, known, learned, random
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.learners.histories import History
@@ -109,3 +112,52 @@ def test_a_model_of_another_world_is_refused():
     )
     with pytest.raises(ValueError, match="of 4 observations and 2 actions; legal: 3 and 1"):
         learned(learner, SMALL, seed=0)
+
+
+# Unchecked arguments
+
+
+def no_array(drawn: Drawn) -> Policy:
+    return lambda t, states: torch.zeros(len(states), 1)  # type: ignore[return-value]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"groups": ("ID", "OOD_c9")}, r"groups is 'OOD_c9'; legal: ID, OOD_c0, "),
+        ({"groups": ()}, r"groups is \(\); legal: at least one of ID, "),
+        ({"groups": ("ID", "ID")}, r"groups is \('ID', 'ID'\); legal: .*, each once"),
+        ({"groups": "ID"}, "groups is 'ID'; legal: tuple or list"),
+        ({"groups": (1,)}, "groups is 1; legal: ID, "),
+        ({"episodes": 0}, "episodes is 0; legal: an integer >= 1"),
+        ({"episodes": 2.0}, r"episodes is 2\.0; legal: an integer >= 1"),
+        ({"episodes": True}, "episodes is True; legal: an integer >= 1"),
+        ({"seed": -1}, "seed is -1; legal: an integer >= 0"),
+        ({"seed": "0"}, "seed is '0'; legal: an integer >= 0"),
+        ({"policy_of": no_array}, r"the policy's action is tensor\(.*; legal: ndarray"),
+    ],
+)
+def test_unchecked_arguments_of_an_evaluation(change: dict[str, Any], message: str):
+    given = {"policy_of": random(seed=0), "seed": 0, "episodes": 1, "groups": ("ID",)} | change
+    with pytest.raises(ValueError, match=message):
+        evaluate(given.pop("policy_of"), **given)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: draw("ID", 0, (1,)), "episodes is 0; legal: an integer >= 1"),
+        (lambda: draw("ID", 1, (1.5,)), r"key\[0\] is 1\.5; legal: an integer >= 0"),
+        (lambda: draw(["ID"], 1, (1,)), r"group is \['ID'\]; legal: str"),  # type: ignore[arg-type]
+        (lambda: random_policy(1, (-1.0, 1.0), seed=0), r"bounds is \(-1\.0, 1\.0\); legal: two \(A,\) tensors"),  # type: ignore[arg-type]
+        (lambda: random_policy(0, pendulum.bounds(), seed=0), "episodes is 0; legal: an integer >= 1"),
+        (lambda: random_policy(1, pendulum.bounds(), seed=-1), "seed is -1; legal: an integer >= 0"),
+        (lambda: learned("model", SMALL, seed=0), "learner is 'model'; legal: CaDM"),  # type: ignore[arg-type]
+        (lambda: evaluate(known("cem", seed=0), seed=0, episodes=1), "controller is 'cem'; legal: Shooting or CEM"),  # type: ignore[arg-type]
+        (lambda: evaluate(known(SMALL, seed=None), seed=0, episodes=1), "seed is None; legal: an integer >= 0"),  # type: ignore[arg-type]
+    ],
+)
+def test_unchecked_arguments_of_policies_and_draws(call: Callable[[], object], message: str):
+    with pytest.raises(ValueError, match=message):
+        call()

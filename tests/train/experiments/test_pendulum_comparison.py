@@ -160,7 +160,7 @@ def test_simulated_banks_share_no_system_and_are_upright_half_the_time():
             "device is 'nonsense', which cannot be used here; legal: cpu",
         ),
         (["train", "cadm", "--device", "meta"], "device is 'meta'"),
-        (["train", "cadm", "--seed", "9" * 20], "legal: an integer from 0 to 2³¹ − 1"),
+        (["train", "cadm", "--seed", "9" * 20], "legal: an integer >= 0, at most 2147483647"),
         (["train", "cadm", "--out", __file__], "is not a folder that can be written to"),
         (["compare", "--out", __file__], "is not a folder that can be written to"),
     ],

@@ -297,7 +297,7 @@ def test_padding_is_a_raw_zero():
     [
         ({"members": 0}, r"members is 0; legal: an integer >= 1"),
         ({"history": 1.5}, r"history is 1.5; legal: an integer >= 1"),
-        ({"dynamics": (8, 0, 6, 5)}, r"dynamics is \(8, 0, 6, 5\); legal: integers >= 1"),
+        ({"dynamics": (8, 0, 6, 5)}, r"dynamics\[1\] is 0; legal: an integer >= 1"),
         ({"encoder_decay": (1e-5,)}, r"encoder_decay is \(1e-05,\); legal: a finite number >= 0 for each of the 4 "),
         ({"dynamics_decay": (1e-5, 0, 0, 0, -1.0)}, "dynamics_decay"),
         ({"backward_weight": float("inf")}, r"backward_weight is inf; legal: a finite number >= 0"),

@@ -140,8 +140,8 @@ def test_crossplay_is_of_every_pair(tmp_path: Path):
     ("changes", "message"),
     [
         ({"iterations": 0}, "iterations is 0"),
-        ({"checkpoints": (0.0,)}, "checkpoints are"),
-        ({"seeds": (0, 0)}, "seeds are"),
+        ({"checkpoints": (0.0,)}, r"checkpoints\[0\] is 0\.0; legal: a number in \(0, 1\]"),
+        ({"seeds": (0, 0)}, r"seeds is \(0, 0\); legal: different integers"),
         ({"held_out": (9,)}, "held_out names seed 9"),
     ],
 )
