@@ -74,14 +74,17 @@ def distance_ratio(found: Slots) -> float:
     """Mean distance between slots of different partners over that between slots of one partner.
 
     Raises:
-        ValueError: without two partners, or two histories of one.
+        ValueError: without two partners, or two histories of one, or for slots that do not differ within partners.
     """
     apart = np.linalg.norm(found.codes[:, None] - found.codes[None], axis=-1)
     same = found.partners[:, None] == found.partners[None]
     other = ~np.eye(len(apart), dtype=bool)
     if same.all() or not (same & other).any():
         raise ValueError("a distance ratio needs histories of two partners, and two histories of one of them")
-    return float(apart[~same].mean() / apart[same & other].mean())
+    within = apart[same & other].mean()
+    if within == 0.0:
+        raise ValueError("a distance ratio is undefined: the slots of each partner are the same in all its histories")
+    return float(apart[~same].mean() / within)
 
 
 def swapped(learner: AD, bank: HistoryBank, split: str, *, seed: int = 0, batch: int = 64) -> Swapped:

@@ -82,7 +82,7 @@ def test_illegal_fields_are_named(field, value):
         ({"rollouts": {"train": {"push": 1}}}, r"rollouts must name the splits \['train', 'validation', 'sealed'\]"),
         ({"rollouts": {**BOUNDED.rollouts, "sealed": {}}}, r"rollouts\['sealed'\] must name at least one kind"),
         ({"rollouts": {**BOUNDED.rollouts, "sealed": {"jump": 1}}}, "'jump'; the behaviour's kinds: still, push"),
-        ({"rollouts": {**BOUNDED.rollouts, "sealed": {"push": 0}}}, r"rollouts\['sealed'\]\['push'\] must be"),
+        ({"rollouts": {**BOUNDED.rollouts, "sealed": {"push": 0}}}, r"rollouts\['sealed'\]\['push'\] is 0"),
         ({"rollouts": {**BOUNDED.rollouts, "sealed": 3}}, r"rollouts\['sealed'\] must map kinds of episode"),
         ({"lengths": {"push": 25}}, r"lengths\['push'\] is 25; legal: an integer >= 2, at most 24"),
         ({"lengths": {"jump": 5}}, "lengths names the kind of episode 'jump'"),

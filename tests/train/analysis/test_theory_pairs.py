@@ -274,12 +274,12 @@ def test_averages_of_repetitions(repetitions):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: corrupted_pressure(np.eye(2), np.eye(2), np.eye(2), np.eye(2), 1.2), "alpha must be"),
+        (lambda: corrupted_pressure(np.eye(2), np.eye(2), np.eye(2), np.eye(2), 1.2), "alpha is"),
         (lambda: corrupted_pressure(np.eye(2), np.eye(2), np.eye(3), np.eye(2), 0.5), "factor_cov must be"),
         (lambda: factor_pressure(np.eye(2), np.ones(3), 1.0, np.eye(2), 0.5), "loading must be"),
-        (lambda: factor_pressure(np.eye(2), np.ones(2), -1.0, np.eye(2), 0.5), "gap must be"),
+        (lambda: factor_pressure(np.eye(2), np.ones(2), -1.0, np.eye(2), 0.5), "gap is"),
         (lambda: forced_gap([1.0]), "at least two"),
-        (lambda: mean_code_error(np.eye(2), 0), "repetitions must be"),
+        (lambda: mean_code_error(np.eye(2), 0), "repetitions is"),
         (lambda: variance_components([[1.0], [2.0], [3.0]], [0, 0, 1]), "two groups of two rows"),
         (lambda: covariances([[np.nan], [2.0]], [0, 0]), "finite"),
         (lambda: covariances([[1.0], [2.0]], [0, 0, 1]), "one label a row"),

@@ -183,7 +183,7 @@ def test_forced_mismatch_selects_by_its_own_coefficient():
     [
         (lambda: select(np.eye(3), np.eye(3), d=3), "d must be at least 1 and below the 3"),
         (lambda: select(np.eye(3), np.eye(2), d=1), "disagreement must be"),
-        (lambda: select(np.eye(3), np.eye(3), d=1, beta=-1.0), "beta must be"),
+        (lambda: select(np.eye(3), np.eye(3), d=1, beta=-1.0), "beta is"),
         (lambda: selection_objective(2 * np.eye(3)[:1], np.eye(3), np.eye(3), 1.0), "orthonormal"),
         (lambda: fit_reference(np.ones((5, 2)), np.ones(5)), "full rank"),
         (lambda: crossing(("colour",)), "must name factors"),

@@ -174,8 +174,8 @@ HALF = [[0.5, 0.5]]
         (lambda: categorical_readers(np.ones((2, 2))), "P\\(X, D, Y\\)"),
         (lambda: squared_gain([0.0], [0.0, 1.0]), "mean_with must have shape"),
         (lambda: specificity([0.0], [0.0, 1.0], [0.0]), "matched must have shape"),
-        (lambda: cold_start(0.0, 1.0, 1.0), "prior_variance must be"),
-        (lambda: cold_start(1.0, 1.0, 1.0, repetitions=0), "repetitions must be"),
+        (lambda: cold_start(0.0, 1.0, 1.0), "prior_variance is"),
+        (lambda: cold_start(1.0, 1.0, 1.0, repetitions=0), "repetitions is"),
     ],
 )
 def test_wrong_arguments_are_named(call, message):

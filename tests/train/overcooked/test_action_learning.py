@@ -96,6 +96,8 @@ def test_a_planted_code_is_read_and_tells_partners_apart():
     assert distance_ratio(found) == pytest.approx(np.mean(apart) / np.mean(same))
     with pytest.raises(ValueError, match="two partners"):
         distance_ratio(Slots(codes[:6], signature[:6], partners[:6]))
+    with pytest.raises(ValueError, match="the same in all its histories"):  # statistics of a constant
+        distance_ratio(Slots(np.ones_like(codes), signature, partners))
 
 
 def test_exchanged_histories(bank: HistoryBank, learner: AD):
