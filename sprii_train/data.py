@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sprii_envs.banks import Bank
+from sprii_envs.fields import integer, integers
 from sprii_envs.relations import (
     SAME_SYSTEM,
     EpisodeTable,
@@ -46,6 +47,9 @@ class WindowReader:
         properties: names of the persistent properties given as labels, standardised by the training systems (one that
             is the same in all of them is centred and not scaled).
         image: side of the grayscale frames to read instead of states; 0 reads states.
+
+    Raises:
+        ValueError: for numbers that are not legal, or a property that the bank does not have.
     """
 
     def __init__(
@@ -56,7 +60,9 @@ class WindowReader:
         properties: tuple[str, ...] = (),
         image: int = 0,
     ) -> None:
-        if not horizons or list(horizons) != sorted(set(horizons)) or horizons[0] < 1:
+        history, image = integer("history", history, least=1), integer("image", image)
+        horizons = integers("horizons", horizons, some=True)
+        if list(horizons) != sorted(set(horizons)) or horizons[0] < 1:
             raise ValueError(f"horizons are {horizons}; legal: increasing steps >= 1, such as (1, 4, 16)")
         self.bank, self.history, self.horizons, self.image = bank, history, horizons, image
         self.properties = properties

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sprii_envs.fields import check, integer, number
+from sprii_envs.fields import check, instance, integer, number
 from sprii_train.modules import CausalBlock, Past
 from sprii_train.protocol import Batch, Codes
 
@@ -76,7 +76,7 @@ class AD(nn.Module):
 
     def __init__(self, config: ADConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config = instance("config", config, of=ADConfig)
         width = config.width
         self.observation = nn.Linear(config.inputs, width)
         self.action = nn.Embedding(config.actions + 1, width)  # the last one: no action yet

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sprii_envs.fields import check, integer, integers, number, numbers
+from sprii_envs.fields import check, instance, integer, integers, number, numbers
 from sprii_envs.standardiser import constant
 from sprii_train.learners.histories import History, window_history
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
@@ -157,7 +157,8 @@ class CaDM(nn.Module):
 
     def __init__(self, config: CaDMConfig, seed: int = 0) -> None:
         super().__init__()
-        self.config = c = config
+        self.config = c = instance("config", config, of=CaDMConfig)
+        seed = integer("seed", seed)
         generator = torch.Generator().manual_seed(seed)
         self.encoder = Networks(
             c.members, (c.history * (c.observation_dim + c.action_dim), *c.encoder, c.context), F.relu, generator

@@ -164,7 +164,7 @@ def test_the_papers_eligible_systems_by_the_audit(split):
         (lambda: Combinations({"mass": 0}), "number of levels of 'mass'"),
         (lambda: Combinations({"mass": (1.0, 1.0)}), "levels of 'mass' must be distinct"),
         (lambda: Combinations(LEVELS, modulus=2, residues=(2,)), "residues must be among 0…1"),
-        (lambda: Combinations(LEVELS, modulus=60, residues=(59,)), "number of combinations is 0; legal: an integer >= 1"),
+        (lambda: Combinations(LEVELS, modulus=60, residues=(59,)), "number of combinations is 0; legal"),
         (lambda: draw(Combinations({"mass": 2})), "levels must name exactly the properties"),
         (lambda: Interpolated(LEVELS, each=10), "each = 10, but the other properties have only 9"),
         (lambda: Interpolated({"mass": 1, "drag": 1}), "at least 2 levels"),

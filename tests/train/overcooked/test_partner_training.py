@@ -1,8 +1,9 @@
 """Self-play: advantages by a loop, the recurrent unit by torch's, learning, and exact resume."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("jaxmarl")
 
 import jax.numpy as jnp  # noqa: E402
 
+from sprii_envs.overcooked.bank import HistoryProtocol  # noqa: E402
 from sprii_envs.overcooked.game import Game  # noqa: E402
 from sprii_envs.overcooked.partners.network import features, heads, recur, shapes  # noqa: E402
 from sprii_envs.overcooked.partners.partner import Partner  # noqa: E402
@@ -148,6 +150,15 @@ def test_crossplay_is_of_every_pair(tmp_path: Path):
 def test_illegal_runs(changes: dict, message: str):
     with pytest.raises(ValueError, match=message):
         replace(SMALL, **changes)
+
+
+@pytest.mark.parametrize("config", [SMALL, SMALL.ippo, SMALL.game, HistoryProtocol()], ids=lambda c: type(c).__name__)
+def test_coercion_in_a_config(config: Any):
+    for field in fields(config):
+        if type(getattr(config, field.name)) in (int, float):
+            for value in (torch.tensor(2.0, requires_grad=True), "1", True, np.True_, float("nan"), 10**40, [1]):
+                with pytest.raises(ValueError, match=rf"{type(config).__name__}\.{field.name} is .*; legal: "):
+                    replace(config, **{field.name: value})
 
 
 @pytest.mark.slow
