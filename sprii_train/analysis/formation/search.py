@@ -39,15 +39,15 @@ def grouped_fit(
         train: codes (n, d).
         target: (n,).
         what: a name for errors.
-        folds: of systems; fewer if there are fewer systems, or if the target were the same in all of a fold, which
-            has no R².
+        folds: of systems; fewer if there are fewer systems. One in which the target is the same in all rows has no R²
+            and is not scored; if that is so of every one, there are fewer.
         splitter: takes the number of folds.
         metric, scoring: of the held-out folds, as `make_scorer` takes them.
 
     Raises:
         PopulationError: for anything but training systems.
-        ValueError: for a target without variation, in all rows or in every choice of folds, or a search over fewer
-            than two systems.
+        ValueError: for a target without variation, in all rows or within every fold, or a search over fewer than two
+            systems.
     """
     check_fit(train.population, what)
     if constant(_column(target)).all():
@@ -65,12 +65,14 @@ def grouped_fit(
             raise ValueError(f"{what} is cross-validated over training systems and needs 2 or more, got {systems}")
         for count in range(min(folds, systems), 1, -1):
             splits = list(splitter(count).split(train.codes, target, train.systems))
-            if metric is not r2_score or not any(constant(_column(target[held])).all() for _, held in splits):
+            if metric is r2_score:
+                splits = [s for s in splits if not constant(_column(target[s[1]])).all()]
+            if splits:
                 break
         else:
             raise ValueError(
-                f"{what} cannot be cross-validated over {systems} training systems: in any two folds of them its "
-                "target is the same in all rows of one, which has no R²"
+                f"{what} cannot be cross-validated over {systems} training systems: its target is the same in all rows "
+                "of every fold, which has no R²"
             )
         scorer = make_scorer(metric, **scoring).set_score_request(sample_weight=True)
         search = GridSearchCV(model, {parameter: list(values)}, cv=splits, scoring=scorer)

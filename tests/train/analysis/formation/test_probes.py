@@ -325,14 +325,14 @@ def test_a_constant_target_and_a_single_system():
 
 @pytest.mark.filterwarnings("error")
 def test_statistics_of_a_constant_fold():
-    """A fold of one value has no R²: there are fewer folds, as few as two, or a named error."""
+    """A fold of one value has no R² and is not scored; if no fold has two, there are fewer, or a named error."""
     rng = np.random.default_rng(3)
     value = np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0])  # of six systems, one row each
     train = Sample(TRAIN, value[:, None] + 0.1 * rng.standard_normal((6, 1)), np.arange(6), {"a": value})
     # Five folds of one or two equal values would leave the first penalty, whatever it is.
     assert fit_ridge(train, A, penalties=(1e4, *RIDGE_PENALTIES)).model["model"].alpha <= 1.0
     two = Sample(TRAIN, rng.standard_normal((8, 2)), np.arange(8) // 4, {"a": np.arange(8.0) // 4})
-    with pytest.raises(ValueError, match="cannot be cross-validated over 2 training systems: in any two folds"):
+    with pytest.raises(ValueError, match="cannot be cross-validated over 2 training systems: its target is the same"):
         fit_ridge(two, A)
 
 
