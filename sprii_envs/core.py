@@ -10,6 +10,7 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
+from sprii_envs.checks import check_seed
 from sprii_envs.properties import (
     PersistentProperties,
     System,
@@ -84,7 +85,7 @@ class Common:
                 raise ValueError("systems must hold at least one system")
         size = rendering.image_size(image_size)
         found = source if isinstance(source, SystemSet) else None
-        fixed = None if system is None else resolve(system, 1, world.properties, found)
+        fixed = None if system is None else resolve(system, None, world.properties, found)
         self.world = world
         self.obs_type: ObsType = obs_type  # type: ignore[assignment]
         self.image_size = size
@@ -140,32 +141,37 @@ class Common:
 
     def _options(self, options: Mapping[str, Any] | None, legal: Sequence[str]) -> Mapping[str, Any]:
         options = {} if options is None else options
+        if not isinstance(options, Mapping):
+            raise ValueError(f"reset options must be a mapping, of {', '.join(map(repr, legal))}, got {options!r}")
         for name in options:
             if name not in legal:
                 raise unknown_name("reset option", name, legal)
         return options
 
-    def _choice(self, system: Any) -> Choice | Literal["same"] | None:
+    def _choice(self, system: Any, n: int | None) -> Choice | Literal["same"] | None:
         if system is None:
             return None
         if isinstance(system, str) and system == "same":
             if not self.running:
                 raise ValueError("system 'same' needs a system: reset once without it")
             return "same"
-        return resolve(system, self._slots.n, self.world.properties, self.systems)
+        return resolve(system, n, self.world.properties, self.systems)
 
     def _counterfactual(
         self, slot: int, systems: Any, actions: ArrayLike, state: ArrayLike | None, frames: bool
     ) -> Rollout:
         properties = self.world.properties
         if isinstance(systems, SystemSet):
-            values = systems.values
+            values = properties.batch({name: systems.column(name) for name in systems.names}, len(systems))
         elif isinstance(systems, System):
             values = properties.array(systems)[None]
         elif isinstance(systems, Mapping):
-            values = properties.batch(systems, max((np.size(v) for v in systems.values()), default=0))
+            values = properties.batch(systems, None)
         else:
-            items = list(systems)
+            try:
+                items = list(systems)
+            except TypeError:
+                raise ValueError(f"systems must be systems or (N, {len(properties)}) values, got {systems!r}") from None
             values = np.array([properties.array(s) for s in items]).reshape(len(items), len(properties))
         start = self._start(slot, state)
         size = self.image_size if frames else None
@@ -249,11 +255,11 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
     ) -> tuple[NDArray[Any], dict[str, Any]]:
         """Begin an episode; see the class docstring for `options`. Bad options change nothing."""
         opts = self._options(options, ("system", "state", "query"))
-        choice = self._choice(opts.get("system"))
+        choice = self._choice(opts.get("system"), None)
         given = opts.get("state")
         state = None if given is None else self.world.check_state(given, 1)
         query = query_code(opts.get("query"), self.world)
-        super().reset(seed=seed)
+        super().reset(seed=check_seed(seed))
         generator = self.np_random
         if seed is not None or generator is not self._keyed:
             self._slots.reseed(ALL, generator.integers(2**64, size=1, dtype=np.uint64))
@@ -269,7 +275,7 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
     def step(self, action: ArrayLike) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
         """One control step; the action (A,) is clipped to the legal range."""
         self._needs_reset()
-        a = self.world.check_action(np.asarray(action)[None], 1)
+        a = self.world.check_action(action, None)
         reward, ending = self._slots.step(a)
         if self.render_mode == "human":
             self._show()
@@ -332,8 +338,7 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
     def set_state(self, saved: Mapping[str, Any]) -> None:
         """Put back what `get_state` returned, exactly; ValueError, and no change, if it does not fit."""
         self._check_identity(saved)
-        slots = {k: v for k, v in saved.items() if k in Slots._SAVED}
-        checked = self._slots.check_saved({k: _batch_of_one(k, v) for k, v in slots.items()})
+        checked = self._slots.check_saved(saved, single=True)
         load_generator(self, saved)
         self._keyed = self._np_random
         self._slots.load(checked)
@@ -353,11 +358,3 @@ def _unbatched(info: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 def _first(array: NDArray[Any]) -> Any:
     return array[0].copy() if array.ndim > 1 else array[0]
-
-
-def _batch_of_one(name: str, value: Any) -> NDArray[Any]:
-    if name in ("ids", "origin"):
-        out = np.empty(1, object)
-        out[0] = value
-        return out
-    return np.asarray(value)[None]

@@ -7,25 +7,17 @@ declaration order.
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal, overload
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.checks import check_count, is_real, reals, whole
+
 Array = NDArray[np.float64]
-
-
-def numbers(values: Any) -> Array:
-    """A new float64 array; TypeError or ValueError for anything but real numbers: strings and booleans too."""
-    given = np.asarray(values)
-    kind, wrong = given.dtype.kind, str | bool | np.bool_ | None
-    if kind not in "iufO" or (kind == "O" and any(isinstance(value, wrong) for value in given.flat)):
-        raise TypeError(f"not numbers: {values!r}")
-    return given.astype(np.float64)
 
 
 def unknown_name(kind: str, name: object, legal: Iterable[str]) -> ValueError:
@@ -36,6 +28,12 @@ def unknown_name(kind: str, name: object, legal: Iterable[str]) -> ValueError:
     hint = f"; did you mean {folded[near[0]]!r}?" if near else ";"
     listed = f"legal names: {', '.join(legal)}" if legal else "there are none"
     return ValueError(f"unknown {kind} {name!r}{hint} {listed}")
+
+
+class UnknownKey(ValueError, KeyError):
+    """`unknown_name` where a mapping is asked: a ValueError, and the KeyError that every user of a mapping expects."""
+
+    __str__ = Exception.__str__  # a KeyError's is the message's repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,9 @@ class PersistentProperty:
         """Refuse a declaration that contradicts itself."""
         if self.scale not in ("linear", "log"):
             raise ValueError(f"property {self.name!r}: scale must be 'linear' or 'log', got {self.scale!r}")
+        for label in ("low", "high", "nominal", "physical_low", "physical_high"):
+            if not is_real(value := getattr(self, label)):
+                raise ValueError(f"property {self.name!r}: {label} must be a number, got {value!r}")
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise ValueError(f"property {self.name!r}: need finite low < high, got [{self.low}, {self.high}]")
         if self.scale == "log" and self.low <= 0.0:
@@ -81,21 +82,21 @@ class PersistentProperty:
 
     def is_physical(self, value: ArrayLike) -> Any:
         """Whether each value lies in the physical domain; bool for a scalar, a bool array otherwise."""
-        v = np.asarray(value, np.float64)
+        v = reals(value)
         above = v > self.physical_low if self.physical_low_open else v >= self.physical_low
         result = np.isfinite(v) & above & (v <= self.physical_high)
         return bool(result) if result.ndim == 0 else result
 
     def from_uniform(self, u: ArrayLike) -> Array:
         """Map uniforms in [0, 1) to the range, on the property's scale (linear or logarithmic)."""
-        u = np.asarray(u, np.float64)
+        u = reals(u)
         if self.scale == "log":
             return np.minimum(self.low * (self.high / self.low) ** u, self.high)
         return self.low + (self.high - self.low) * u
 
     def to_uniform(self, value: ArrayLike) -> Array:
         """The inverse of `from_uniform`: 0 at `low`, 1 at `high`, outside [0, 1] beyond the range."""
-        value = np.asarray(value, np.float64)
+        value = reals(value)
         if self.scale == "log":
             with np.errstate(divide="ignore"):
                 return np.log(value / self.low) / math.log(self.high / self.low)
@@ -197,7 +198,7 @@ class PersistentProperties(Sequence[PersistentProperty]):
 
     def mapping(self, vector: ArrayLike) -> dict[str, float]:
         """Name → value, from one row (F,)."""
-        return dict(zip(self.names, np.asarray(vector, np.float64).tolist(), strict=True))
+        return dict(zip(self.names, reals(vector).tolist(), strict=True))
 
     def array(self, values: "ArrayLike | Mapping[str, float] | System") -> Array:
         """One system's values as a new float64 row (F,), checked.
@@ -205,35 +206,36 @@ class PersistentProperties(Sequence[PersistentProperty]):
         Accepts a `System`, a mapping that names every property, or a row. Raises ValueError naming the
         property, the value and the legal range for unknown or missing names, wrong shapes, unphysical values.
         """
-        if isinstance(values, System):
-            values = values.values
         if isinstance(values, Mapping):
             self._check_names(values)
             row = np.empty(len(self), np.float64)
             for i, p in enumerate(self._all):
-                row[i] = self._number(p, values[p.name], ())
+                row[i] = self._number(p.name, values[p.name], ())
         else:
             row = self._floats(values)
             if row.shape != (len(self),):
-                raise ValueError(
-                    f"a system is one value for each of {self.names}: shape ({len(self)},), got {row.shape}"
-                )
+                raise self._not_one(row.shape)
         return self.validate(row[None])[0]
 
-    def batch(self, values: ArrayLike | Mapping[str, ArrayLike], n: int) -> Array:
+    def batch(self, values: ArrayLike | Mapping[str, ArrayLike], n: int | None) -> Array:
         """Values of n systems as a new float64 array (n, F), checked as in `array`.
 
         Accepts a mapping of every name to a scalar or an (n,) array, one row (F,) for all, or an (n, F)
-        array.
+        array. Without n, a mapping is of as many systems as its longest array has.
         """
         if isinstance(values, Mapping):
             self._check_names(values)
+            if n is None:
+                n = max(self._floats(value, f"property {name!r}").size for name, value in values.items())
             out = np.empty((n, len(self)), np.float64)
             for i, p in enumerate(self._all):
-                out[:, i] = self._number(p, values[p.name], (n,))
+                out[:, i] = self._number(p.name, values[p.name], (n,))
         else:
             given = self._floats(values)
+            n = len(given) if n is None and given.ndim == 2 else n or 1
             if given.shape not in ((len(self),), (n, len(self))):
+                if n == 1:
+                    raise self._not_one(given.shape)
                 raise ValueError(
                     f"systems for {n} slots with properties {self.names} have shape ({n}, {len(self)}) "
                     f"or ({len(self)},), got {given.shape}"
@@ -280,36 +282,65 @@ class PersistentProperties(Sequence[PersistentProperty]):
                 f"`persistent_properties.system(...)` fills in nominal values"
             )
 
+    def _not_one(self, shape: tuple[int, ...]) -> ValueError:
+        return ValueError(f"a system is one value for each of {self.names}: shape ({len(self)},), got {shape}")
+
     @staticmethod
     def _floats(values: ArrayLike, what: str = "a system") -> Array:
+        """A new array."""
         try:
-            return numbers(values)
-        except (TypeError, ValueError) as e:
+            return np.array(reals(values))
+        except TypeError as e:
             raise ValueError(f"{what} is given by numbers, got {values!r}") from e
 
     @staticmethod
-    def _number(p: PersistentProperty, value: Any, shape: tuple[int, ...]) -> Array:
+    def _number(name: str, value: Any, shape: tuple[int, ...]) -> Array:
         expected = f"a number or shape {shape}" if shape else "one number"
         try:
-            number = numbers(value)
-        except (TypeError, ValueError) as e:
-            raise ValueError(f"property {p.name!r} must be {expected}, got {value!r}") from e
+            number = reals(value)
+        except TypeError as e:
+            raise ValueError(f"property {name!r} must be {expected}, got {value!r}") from e
         if number.shape not in ((), shape):
-            raise ValueError(f"property {p.name!r} must be {expected}, got shape {number.shape}")
+            raise ValueError(f"property {name!r} must be {expected}, got shape {number.shape}")
         return number
 
 
-class System:
-    """One system: an id and the values of its persistent properties. Immutable, hashable, picklable.
+class _Values(Mapping[str, float]):
+    """What `values` of a system is: `system.values["mass"]`, and `system.values()` as of every mapping. Read-only."""
 
-    A system without a given id is named by its content: equal values have equal ids, everywhere.
-    `split` and `levels` (index of each value in the bank's list of levels) are set when it comes from a bank.
+    __slots__ = ("_values",)
+
+    def __init__(self, values: dict[str, float]) -> None:
+        self._values = values
+
+    def __call__(self) -> ValuesView[float]:
+        return self._values.values()
+
+    def __getitem__(self, name: str) -> float:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+
+class System(Mapping[str, float]):
+    """One system: an id and a mapping of its persistent properties to values. Immutable, hashable, picklable.
+
+    A system without a given id is named by its content: equal values have equal ids, everywhere. Systems are equal if
+    ids, values, splits and levels are. `split` and `levels` (index of each value in the bank's list of levels) are set
+    when it comes from a bank.
     """
 
-    __slots__ = ("id", "levels", "split", "values")
+    __slots__ = ("id", "levels", "split", "values")  # pyright: ignore[reportIncompatibleMethodOverride]
 
     id: str
-    values: Mapping[str, float]
+    values: _Values
     split: str | None
     levels: tuple[int, ...] | None
 
@@ -322,22 +353,19 @@ class System:
         levels: Iterable[int] | None = None,
     ) -> None:
         """Keep a read-only copy of the values."""
+        if not isinstance(values, Mapping):
+            raise ValueError(f"a system is a mapping of property names to numbers, got {values!r}")
         copied: dict[str, float] = {}
         for name, value in values.items():
-            try:
-                number = numbers(value)
-            except (TypeError, ValueError) as e:
-                raise ValueError(f"property {name!r} must be one number, got {value!r}") from e
-            if number.ndim:
-                raise ValueError(f"property {name!r} must be one number, got shape {number.shape}")
+            number = PersistentProperties._number(name, value, ())
             copied[str(name)] = float(number)
         if id is None:
             row = np.array([list(copied.values())], np.float64)
             id = str(content_ids(tuple(copied), row)[0])
         object.__setattr__(self, "id", str(id))
-        object.__setattr__(self, "values", MappingProxyType(copied))
+        object.__setattr__(self, "values", _Values(copied))
         object.__setattr__(self, "split", split)
-        object.__setattr__(self, "levels", None if levels is None else tuple(int(i) for i in levels))
+        object.__setattr__(self, "levels", None if levels is None else tuple(_levels(list(levels)).tolist()))
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse: a system never changes."""
@@ -348,10 +376,22 @@ class System:
         raise AttributeError("a System is immutable")
 
     def __getitem__(self, name: str) -> float:
-        """The value of a property; ValueError with the nearest legal name if unknown."""
+        """The value of a property; an error that is a ValueError and a KeyError, with the nearest name, if unknown."""
         if name not in self.values:
-            raise unknown_name("property", name, self.values)
+            raise UnknownKey(unknown_name("property", name, self.values))
         return self.values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Property names in declaration order."""
+        return iter(self.values)
+
+    def __len__(self) -> int:
+        """Number of properties, F."""
+        return len(self.values)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a property of this name."""
+        return name in self.values
 
     def replace(self, **values: float) -> "System":
         """A system that differs in the named values only, named by its content."""
@@ -383,6 +423,23 @@ class System:
         extra = "" if self.split is None else f", split={self.split!r}"
         extra += "" if self.levels is None else f", levels={self.levels!r}"
         return f"System({dict(self.values)!r}, id={self.id!r}{extra})"
+
+
+def _levels(levels: ArrayLike) -> NDArray[np.int64]:
+    """Indices of levels as a new array."""
+    try:
+        return whole(levels)
+    except TypeError as e:
+        raise ValueError(f"levels must be integers, got {levels!r}") from e
+
+
+def _labels(labels: Any, name: str) -> NDArray[np.str_]:
+    """Names as a new array; ValueError for what is neither text nor integers."""
+    given = np.asarray(labels)
+    mixed = given.dtype.kind == "O" and all(isinstance(each, str) for each in given.flat)
+    if not (given.dtype.kind in "UTiu" or given.size == 0 or mixed) or isinstance(labels, np.ma.MaskedArray):
+        raise ValueError(f"{name} must be text, got {labels!r}")
+    return given.astype(np.str_)
 
 
 def _make_system(values: dict[str, float], id: str, split: str | None, levels: tuple[int, ...] | None) -> System:
@@ -425,11 +482,11 @@ class SystemSet(Sequence[System]):
             )
         self.values = properties.validate(given)
         n = len(given)
-        self.ids = content_ids(properties.names, given) if ids is None else np.array(ids, np.str_)
+        self.ids = content_ids(properties.names, given) if ids is None else _labels(ids, "ids")
         if isinstance(split, str):
             split = [split] * n
-        self.split = None if split is None else np.array(split, np.str_)
-        self.levels = None if levels is None else np.array(levels, np.int64)
+        self.split = None if split is None else _labels(split, "split")
+        self.levels = None if levels is None else _levels(levels)
         for name, array, shape in (
             ("ids", self.ids, (n,)),
             ("split", self.split, (n,)),
@@ -458,8 +515,7 @@ class SystemSet(Sequence[System]):
         """A set from one array per property: `SystemSet.from_values(properties, {"drag": [0.5, 1.0]})`."""
         if not isinstance(properties, PersistentProperties):
             properties = PersistentProperties(properties)
-        n = max((np.size(v) for v in values.values()), default=0)
-        return cls(properties, properties.batch(values, n), **kwargs)
+        return cls(properties, properties.batch(values, None), **kwargs)
 
     @classmethod
     def from_systems(cls, properties: PersistentProperties, systems: Iterable[System]) -> "SystemSet":
@@ -633,6 +689,7 @@ class SystemDistribution:
         self, n: int, rng: np.random.Generator, *, ids: Sequence[str] | None = None, split: str | None = None
     ) -> SystemSet:
         """Draw n systems; the same generator state gives the same set."""
+        n = check_count(n, "n")
         values = self.from_uniforms(rng.random((n, len(self.properties))))
         return SystemSet(self.properties, values, ids=ids, split=split)
 

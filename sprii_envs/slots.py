@@ -4,6 +4,7 @@ A slot is one running episode: its system, its state, and its random stream (a k
 Every method is an array program over slots; the single environment is this engine at N = 1.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs import rendering
+from sprii_envs.checks import reals, whole
 from sprii_envs.properties import (
     PersistentProperties,
     System,
@@ -46,12 +48,13 @@ def objects(items: Sequence[Any]) -> NDArray[np.object_]:
     return out
 
 
-def resolve(system: Any, n: int, properties: PersistentProperties, systems: SystemSet | None) -> Choice:
-    """Turn what a user may write for `system` into a checked choice for n slots.
+def resolve(system: Any, n: int | None, properties: PersistentProperties, systems: SystemSet | None) -> Choice:
+    """Turn what a user may write for `system` into a checked choice for n slots, or for the one where n is None.
 
     Accepts a `System`, an id of `systems`, a mapping of names to numbers or (n,) arrays, one row (F,), an (n,
     F) array, a `SystemSet` of n systems, or a list of n ids or `System`s. ValueError otherwise.
     """
+    slots = 1 if n is None else n
     if isinstance(system, str):
         if systems is None:
             raise ValueError(f"system {system!r} is an id, but the environment has no `systems=SystemSet(...)`")
@@ -59,19 +62,20 @@ def resolve(system: Any, n: int, properties: PersistentProperties, systems: Syst
     if isinstance(system, System):
         row = properties.array(system)
         named = System(properties.mapping(row), id=system.id, split=system.split, levels=system.levels)
-        return Choice(np.repeat(row[None], n, axis=0), objects([system.id] * n), objects([named] * n))
+        return Choice(np.repeat(row[None], slots, axis=0), objects([system.id] * slots), objects([named] * slots))
     if isinstance(system, SystemSet):
         system = list(system)
     if isinstance(system, list | tuple) and any(isinstance(s, System | str) for s in system):
-        if len(system) != n:
-            raise ValueError(f"{len(system)} systems were given for {n} slots")
-        parts = [resolve(s, 1, properties, systems) for s in system]
+        if len(system) != slots:
+            wanted = "one episode" if n is None else f"{n} slots"
+            raise ValueError(f"{len(system)} systems were given for {wanted}")
+        parts = [resolve(s, None, properties, systems) for s in system]
         return Choice(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    if isinstance(system, Mapping) and n == 1:
+    if isinstance(system, Mapping) and n is None:
         values = properties.array(system)[None]
     else:
-        values = properties.batch(system, n)
-    return Choice(values, content_ids(properties.names, values).astype(object), np.empty(n, object))
+        values = properties.batch(system, slots)
+    return Choice(values, content_ids(properties.names, values).astype(object), np.empty(slots, object))
 
 
 class Slots:
@@ -198,25 +202,35 @@ class Slots:
         "episode",
     )
 
+    def copy_of(self, slot: int) -> "Slots":
+        """A copy of one slot, to be read."""
+        one = copy.copy(self)
+        one.n, one.prepared, one._present, one._before, one._fresh = 1, None, None, None, None
+        for name in self._SAVED:
+            setattr(one, name, getattr(self, name)[slot : slot + 1].copy())
+        return one
+
     def save(self) -> dict[str, NDArray[Any]]:
         """Copies of everything that changes while episodes run."""
         return {name: getattr(self, name).copy(order="K") for name in self._SAVED}
 
-    def check_saved(self, saved: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-        """The arrays of `save` out of a mapping, checked, so that `load` cannot fail half-way."""
+    def check_saved(self, saved: Mapping[str, Any], *, single: bool = False) -> dict[str, NDArray[Any]]:
+        """The arrays of `save` out of a mapping, checked, so that `load` cannot fail half-way.
+
+        With `single` they are those of one slot, without the axis of slots.
+        """
         out: dict[str, NDArray[Any]] = {}
         for name in self._SAVED:
             if name not in saved:
                 raise ValueError(f"saved state lacks {name!r}")
             here = getattr(self, name)
-            array = np.array(saved[name], here.dtype, order="F")
-            if array.shape != here.shape:
-                raise ValueError(f"saved {name!r} must have shape {here.shape}, got {array.shape}")
-            out[name] = array
+            array = saved_array(saved[name], name, here.shape[1:] if single else here.shape, here.dtype)
+            out[name] = np.array(array[None] if single else array, order="F")
         self.world.properties.validate(out["values"])
         kinds, query = len(self.world.queries), out["query"]
         if ((query < -1) | (query >= kinds)).any():
-            raise ValueError(f"saved 'query' must be in −1 … {kinds - 1}, got {query.tolist()}")
+            given = query.tolist()
+            raise ValueError(f"saved 'query' must be in −1 … {kinds - 1}, got {given[0] if single else given}")
         for name, legal in (("ids", str), ("origin", System | None)):
             for each in out[name]:
                 if not isinstance(each, legal):
@@ -290,10 +304,26 @@ class Slots:
         return None if kind < 0 else self.world.queries[int(kind)]
 
 
+def saved_array(value: Any, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """What was saved under a name, in the shape and type that it must have; ValueError for anything else."""
+    try:
+        if dtype.kind == "O":
+            array = objects(list(value)) if shape else objects([value]).reshape(())
+        elif dtype.kind == "b":
+            array = np.asarray(value)
+        else:
+            array = (reals if dtype.kind == "f" else whole)(value, dtype)
+    except TypeError as e:
+        raise ValueError(f"saved {name!r} must be {dtype} of shape {shape}, got {value!r}") from e
+    if array.shape != shape or array.dtype != dtype:
+        raise ValueError(f"saved {name!r} must be {dtype} of shape {shape}, got {array.dtype} of shape {array.shape}")
+    return array
+
+
 def query_code(query: Any, world: World) -> int:
     """Index of a named kind of start, −1 for None; ValueError with the nearest name if unknown."""
     if query is None:
         return -1
-    if query not in world.queries:
+    if not isinstance(query, str) or query not in world.queries:
         raise unknown_name(f"query of {world.name}", query, world.queries)
     return world.queries.index(query)

@@ -31,7 +31,7 @@ _WRAPPER_STATE = {
     "TimeLimit": ("_elapsed_steps",),
     "OrderEnforcing": ("_has_reset",),
     "ContextObservation": ("_context", "_history"),
-    "VectorContextObservation": ("_context", "_history"),
+    "VectorContextObservation": ("_context", "_history", "_over"),
     "RepeatSystem": ("_begun", "_system_id"),
 }
 """What is saved of a wrapper: attributes that are replaced, never written into."""

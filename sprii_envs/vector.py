@@ -1,6 +1,7 @@
 """The vector environment over any `World`: N systems as one array program."""
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -11,9 +12,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.core import Common
-from sprii_envs.properties import System, SystemSet
-from sprii_envs.slots import ALL, Choice, Rows, Source, query_code
+from sprii_envs.checks import check_count, check_seed
+from sprii_envs.core import Common, SpriiEnv
+from sprii_envs.properties import System, SystemSet, unknown_name
+from sprii_envs.slots import ALL, Choice, Rows, Source, query_code, saved_array
 from sprii_envs.snapshots import load_generator, save_generator
 from sprii_envs.world import Array, Rollout, World
 
@@ -44,17 +46,19 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         image_size: int | Sequence[int] = 64,
     ) -> None:
         """`max_episode_steps=None` means no time limit; `system` pins one system in every slot."""
-        if not (isinstance(num_envs, int | np.integer) and num_envs >= 1):
-            raise ValueError(f"num_envs must be an int ≥ 1, got {num_envs!r}")
-        if max_episode_steps is not None and max_episode_steps < 1:
-            raise ValueError(f"max_episode_steps must be ≥ 1 or None, got {max_episode_steps!r}")
+        num_envs = check_count(num_envs, "num_envs", 1)
+        if max_episode_steps is not None:
+            max_episode_steps = check_count(max_episode_steps, "max_episode_steps", 1, 2**62)
+        modes = [mode.value for mode in AutoresetMode]
+        if autoreset_mode not in (*AutoresetMode, *modes):
+            raise unknown_name("autoreset_mode", autoreset_mode, modes)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {
             "render_modes": ["rgb_array"],
             "render_fps": max(1, round(1.0 / world.dt)),
             "autoreset_mode": self.autoreset_mode,
         }
-        self.num_envs = int(num_envs)
+        self.num_envs = num_envs
         self.single_observation_space = self._build(
             world, self.num_envs, obs_type, render_mode, ["rgb_array"], system, systems, image_size
         )
@@ -69,6 +73,8 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         self._next_limit: int | None = None
         self._done = np.zeros(self.num_envs, np.bool_)
         self._any_done = False
+        self._seeded: list[int | None] = [None] * self.num_envs  # what each slot's random stream comes from, if known
+        self._attributes: dict[str, list[Any]] = {}
         self.final_state: Array | None = None
         """States (N, S) at the latest autoreset of mode SAME_STEP, just before it: what `final_obs` show."""
 
@@ -112,17 +118,20 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         """Begin episodes in all slots or in `reset_mask`; see the class. Bad options change nothing."""
         opts = self._options(options, ("system", "state", "query", "reset_mask"))
         rows = self._mask(opts.get("reset_mask"))
-        choice = self._choice(opts.get("system"))
+        choice = self._choice(opts.get("system"), self.num_envs)
         given = opts.get("state")
         state = None if given is None else self.world.check_state(given, self.num_envs)[rows]
         query = query_code(opts.get("query"), self.world)
-        keys = self._keys(seed)
-        super().reset(seed=int(seed) if isinstance(seed, int | np.integer) else None)
-        if keys is not None:
+        seeds = self._seeds(seed)
+        keys = None if seeds is None else self._keys(seeds)
+        super().reset(seed=None if seeds is None or isinstance(seed, Sequence | np.ndarray) else seeds[0])
+        if seeds is not None and keys is not None:
             chosen = np.zeros(self.num_envs, np.bool_)
             chosen[rows] = True
             fresh = np.flatnonzero(chosen & keys[1])
             self._slots.reseed(fresh, keys[0][fresh])
+            for row in fresh.tolist():
+                self._seeded[row] = seeds[row]
         elif not self.running:
             self._slots.reseed(ALL, self.np_random.integers(2**64, size=self.num_envs, dtype=np.uint64))
         if isinstance(choice, Choice):
@@ -196,6 +205,57 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         """`SpriiEnv.sensitivity` for the system in one slot."""
         return self._sensitivity(slot, name, actions, state, relative)
 
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What a method of each slot's single environment returns, or its attribute, as Gymnasium's vectors tell.
+
+        A copy of the slot is asked. ValueError for methods that change an environment, AttributeError for an unknown
+        name.
+        """
+        if name in _CHANGES:
+            raise ValueError(f"call({name!r}) cannot change slots one by one: use the vector's own {_CHANGES[name]}")
+        found = [env.get_wrapper_attr(name) for env in self._singles()]
+        return tuple(each(*args, **kwargs) if callable(each) else each for each in found)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """An attribute of each slot's single environment, such as its `system`; see `call`."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Give each slot a label of one's own, for `get_attr`: one value for all, or a list or tuple of one per slot.
+
+        AttributeError for what environments have already, ValueError for another number of values.
+        """
+        if name.startswith("_") or hasattr(type(self), name) or name in vars(self):
+            raise AttributeError(
+                f"{name!r} cannot be set slot by slot: reset(options=...) chooses systems and states, the constructor "
+                "all else"
+            )
+        values = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise ValueError(f"{name!r} needs one value or one for each of {self.num_envs} slots, got {len(values)}")
+        self._attributes[name] = values
+
+    def _singles(self) -> Iterator[SpriiEnv]:
+        """Copies of the slots as single environments; they can be asked, not stepped."""
+        kind = SpriiEnv(
+            self.world,
+            obs_type=self.obs_type,
+            render_mode=self.render_mode,
+            systems=self._slots.source,
+            image_size=self.image_size,
+        )
+        kind.spec, kind.running = self.spec, self.running
+        for slot, seed in enumerate(self._seeded):
+            env = copy.copy(kind)
+            env._slots = self._slots.copy_of(slot)
+            if seed is not None:
+                env._np_random, env._np_random_seed = _generator(seed)[0], seed
+            else:  # a stream of its own, whose seed nobody knows
+                env.np_random = np.random.default_rng(int(self._slots.key[slot]))
+            for name, values in self._attributes.items():
+                setattr(env, name, values[slot])
+            yield env
+
     def get_state(self) -> dict[str, Any]:
         """Everything later steps and resets of all slots depend on; picklable, independent of this object."""
         self._needs_reset()
@@ -214,11 +274,11 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         for name in ("elapsed_steps", "done"):
             if name not in saved:
                 raise ValueError(f"saved state lacks {name!r}")
-        elapsed, done = np.array(saved["elapsed_steps"], np.int64), np.array(saved["done"], np.bool_)
-        if elapsed.shape != (self.num_envs,) or done.shape != (self.num_envs,):
-            raise ValueError(f"saved 'elapsed_steps' and 'done' must have shape ({self.num_envs},)")
+        elapsed = saved_array(saved["elapsed_steps"], "elapsed_steps", (self.num_envs,), np.dtype(np.int64))
+        done = saved_array(saved["done"], "done", (self.num_envs,), np.dtype(np.bool_)).copy()
         load_generator(self, saved)
         self._slots.load(checked)
+        self._seeded = [None] * self.num_envs
         self._began = self._tick - elapsed
         self._done, self._any_done = done, bool(done.any())
         self._set_limit()
@@ -317,20 +377,27 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
             raise ValueError("the first reset must reset every slot: call reset() without reset_mask once")
         return np.flatnonzero(mask)
 
-    def _keys(self, seed: Any) -> tuple[NDArray[np.uint64], NDArray[np.bool_]] | None:
+    def _seeds(self, seed: Any) -> list[int | None] | None:
+        """The seed of each slot; TypeError or ValueError for anything but None, an int, or a list with one per slot."""
         if seed is None:
             return None
+        if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str | bytes | bytearray):
+            first: Any = check_seed(seed)
+            return [first + slot for slot in range(self.num_envs)]
+        seeds = [check_seed(each, f"seed[{slot}]") for slot, each in enumerate(seed)]
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed must be an int or one int (or None) per slot: {self.num_envs}, got {len(seeds)}")
+        return seeds
+
+    def _keys(self, seeds: list[int | None]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
         n = self.num_envs
-        seeds = [int(seed) + i for i in range(n)] if isinstance(seed, int | np.integer) else list(seed)
-        if len(seeds) != n:
-            raise ValueError(f"seed must be an int or one int (or None) per slot: {n}, got {len(seeds)}")
         keys = np.zeros(n, np.uint64)
         given = np.array([s is not None for s in seeds], np.bool_)
         if not self.running and not given.all():
             keys[:] = self.np_random.integers(2**64, size=n, dtype=np.uint64)
         for i, s in enumerate(seeds):
             if s is not None:
-                keys[i] = seeding.np_random(int(s))[0].integers(2**64, size=1, dtype=np.uint64)[0]
+                keys[i] = _generator(s)[1]
         return keys, given | (not self.running)
 
     def _reset_info(self, rows: Rows) -> dict[str, Any]:
@@ -349,6 +416,22 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
             whole[rows] = part
             info[name], info[f"_{name}"] = whole, mask.copy()
         return info
+
+
+_CHANGES = {
+    "reset": "reset(options={'reset_mask': ...})",
+    "step": "step(actions)",
+    "set_state": "set_state(saved)",
+    "set_wrapper_attr": "set_attr(name, values)",
+    "close": "close()",
+}
+"""Methods of a single environment that change it, and what does so for a vector."""
+
+
+def _generator(seed: int) -> tuple[np.random.Generator, np.uint64]:
+    """What a single environment has of a seed after its reset: its generator, and the key drawn from it."""
+    generator, _ = seeding.np_random(seed)
+    return generator, generator.integers(2**64, size=1, dtype=np.uint64)[0]
 
 
 def _masked(value: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[Any]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
+from sprii_envs.checks import check_count, is_real, reals
 from sprii_envs.properties import PersistentProperties, SystemDistribution
 
 Array = NDArray[np.float64]
@@ -132,8 +133,8 @@ class World(ABC):
         Raises ValueError naming the component, the value and the legal range.
         """
         try:
-            given = np.array(state, np.float64)
-        except (TypeError, ValueError) as e:
+            given = reals(state)
+        except TypeError as e:
             raise ValueError(f"state must be numbers for {self.state_names}, got {state!r}") from e
         s = len(self.state_names)
         if given.shape not in ((s,), (n, s)):
@@ -150,22 +151,28 @@ class World(ABC):
             )
         return full
 
-    def check_action(self, action: ArrayLike, n: int) -> NDArray[np.float32]:
-        """Actions as float32 (n, A); ValueError for a wrong shape or something that is not numbers."""
+    def check_action(self, action: ArrayLike, n: int | None) -> NDArray[np.float32]:
+        """Actions as float32 (n, A), or that of a single environment, (A,), as (1, A) if n is None.
+
+        ValueError for a wrong shape or something that is not numbers.
+        """
+        what = "action" if n is None else "actions"
         try:
-            a = np.asarray(action, np.float32)
-        except (TypeError, ValueError) as e:
-            raise ValueError(f"action must be {self.action_size} numbers, got {action!r}") from e
-        if a.shape != (n, self.action_size):
-            raise ValueError(f"actions must have shape ({n}, {self.action_size}), got {a.shape}")
-        return a
+            a = reals(action, np.float32)
+        except TypeError as e:
+            raise ValueError(f"{what} must be {self.action_size} numbers, got {action!r}") from e
+        shape = (self.action_size,) if n is None else (n, self.action_size)
+        if a.shape != shape:
+            raise ValueError(f"{what} must have shape {shape}, got {a.shape}")
+        return a[None] if n is None else a
 
     def checked_force(self, action: NDArray[np.float32]) -> Array:
-        """`force`, refusing NaN, which would otherwise poison the state silently."""
+        """`force` of (N, A), refusing NaN, which would otherwise poison the state silently."""
         force = self.force(action)
         if np.count_nonzero(force != force):
             row, column = np.argwhere(np.isnan(force))[0]
-            raise ValueError(f"action component {column} of slot {row} is nan: it must be a number in [-1, 1]")
+            where = f" of slot {row}" if len(action) > 1 else ""
+            raise ValueError(f"action component {column}{where} is nan: it must be a number in [-1, 1]")
         return force
 
 
@@ -185,7 +192,7 @@ def check_constants(
     high = min(most, _HUGE)
     for name in names:
         value = getattr(world, name)
-        number = value if isinstance(value, int | float | np.number) and not isinstance(value, bool) else math.nan
+        number = value if is_real(value) else math.nan
         if not (number > above and low <= number <= high):
             sign = ">" if low == above else "≥"
             raise ValueError(f"{name} = {value!r}: it must be a number {sign} {low:g} and ≤ {high:g}")
@@ -231,9 +238,11 @@ def rollout(
     equal arguments, equal result, bit for bit the states an environment would visit. A rollout runs on past a
     world's ending (see `Rollout.ended`). `frames` is the image size of grayscale frames to return.
     """
-    values = world.properties.validate(np.array(values, np.float64).reshape(-1, len(world.properties)))
+    values = world.properties.batch(values, None)
     n = len(values)
     given, steps = _checked_actions(world, n, actions, steps)
+    if not callable(given):
+        given = np.broadcast_to(given, (n, steps, world.action_size))
     now = world.check_state(state, n)
     prepared = world.prepare(values)
     states = np.empty((n, steps + 1, now.shape[1]), np.float64)
@@ -244,10 +253,10 @@ def rollout(
     states[:, 0] = now
     over = np.zeros(n, np.bool_)
     reasons = np.full(n, None, np.object_)
-    forces = [] if callable(given) else [world.checked_force(given[:, t]) for t in range(steps)]
+    forces = [] if callable(given) else [world.force(given[:, t]) for t in range(steps)]
     planned = None if callable(given) else world.trajectory(now, forces, prepared)
     for t in range(steps):
-        action = given(t, now) if callable(given) else given[:, t]
+        action = world.check_action(given(t, now), n) if callable(given) else given[:, t]
         taken[:, t] = action
         force = world.checked_force(action) if callable(given) else forces[t]
         after, extras = world.step(now, force, prepared) if planned is None else (planned[:, t + 1], {})
@@ -291,25 +300,26 @@ _DRAWN = 512
 
 
 def _checked_actions(
-    world: World, n: int, actions: ArrayLike | Policy, steps: int | None
+    world: World, n: int | None, actions: ArrayLike | Policy, steps: int | None
 ) -> tuple[NDArray[np.float32] | Policy, int]:
-    """Actions (n, T, A), or the policy, and the number of steps; ValueError for a wrong shape."""
+    """Actions (T, A) or (n, T, A), or the policy, and the number of steps; ValueError for a wrong shape."""
     if callable(actions):
-        if steps is None or steps < 0:
-            raise ValueError(f"a policy needs steps=, a number of at least 0, got {steps!r}")
-        return actions, steps
+        if steps is None:
+            raise ValueError("a policy needs steps=, a number of at least 0, got None")
+        return actions, check_count(steps, "steps")
     try:
-        given = np.asarray(actions, np.float32)
-    except (TypeError, ValueError) as e:
-        raise ValueError(f"actions must be numbers of shape (T, {world.action_size})") from e
-    shared = given.ndim == 2
-    if given.ndim not in (2, 3) or given.shape[-1] != world.action_size or not (shared or len(given) == n):
-        raise ValueError(
-            f"actions must have shape (T, {world.action_size}) or ({n}, T, {world.action_size}), got {given.shape}"
-        )
+        given = reals(actions, np.float32)
+    except TypeError as e:
+        raise ValueError(f"actions must be numbers of shape (T, {world.action_size}), got {actions!r}") from e
+    legal = f"(T, {world.action_size})" + ("" if n is None else f" or ({n}, T, {world.action_size})")
+    if given.shape[-1:] != (world.action_size,) or not (given.ndim == 2 or (given.ndim == 3 and len(given) == n)):
+        raise ValueError(f"actions must have shape {legal}, got {given.shape}")
+    if np.isnan(given).any():
+        place = ", ".join(map(str, np.argwhere(np.isnan(given))[0]))
+        raise ValueError(f"actions[{place}] is nan: it must be a number in [-1, 1]")
     if steps not in (None, given.shape[-2]):
         raise ValueError(f"steps = {steps} but actions are given for {given.shape[-2]} steps")
-    return np.broadcast_to(given, (n, *given.shape[-2:])), given.shape[-2]
+    return given, given.shape[-2]
 
 
 def sensitivity(
@@ -326,8 +336,11 @@ def sensitivity(
     Central difference of the rollouts with the property `relative` (1 %) above and below; in state units per
     e-fold of the property.
     """
-    if not 0.0 < relative < 1.0:
+    if not (is_real(relative) and 0.0 < relative < 1.0):
         raise ValueError(f"relative must be in (0, 1), got {relative!r}")
+    # Checked here, so that no message speaks of the two systems that are rolled out.
+    _checked_actions(world, None, actions, None)
+    state = world.check_state(state, 1)[0]
     rows = np.repeat(world.properties.array(values)[None], 2, axis=0)
     rows[:, world.properties.index(name)] *= (1.0 + relative, 1.0 - relative)
     states = rollout(world, rows, state, actions).states

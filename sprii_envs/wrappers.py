@@ -12,12 +12,13 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.checks import reals
 from sprii_envs.core import SpriiEnv
-from sprii_envs.properties import PersistentProperties, numbers, unknown_name
+from sprii_envs.properties import PersistentProperties, unknown_name
 from sprii_envs.vector import SpriiVectorEnv
 
 Array = NDArray[Any]
@@ -25,13 +26,48 @@ Encoder = Callable[[Array, Array], ArrayLike]
 Context = str | Sequence[str] | Encoder | Mapping[str, ArrayLike]
 
 
-class _VectorObservation(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Gymnasium's `VectorObservationWrapper` refuses `SAME_STEP`; this one transforms its `final_obs`, in batches."""
+def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    """How a vector environment begins its next episodes; where it does not say, with the next step, as in Gymnasium."""
+    return AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+
+
+class _VectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
+    """What Gymnasium's lacks: the attributes of the single environments, and which slots have `final_obs`."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], space: spaces.Space[Any]) -> None:
         super().__init__(env)
         self.single_observation_space = space
         self.observation_space = batch_space(space, self.num_envs)
+        self._mode = autoreset_mode(env)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """As the wrapped environment's."""
+        return self.unwrapped.call(name, *args, **kwargs)  # type: ignore[attr-defined]
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """As the wrapped environment's."""
+        return self.unwrapped.get_attr(name)  # type: ignore[attr-defined]
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """As the wrapped environment's."""
+        self.unwrapped.set_attr(name, values)  # type: ignore[attr-defined]
+
+    def _last(self, done: NDArray[np.bool_], infos: Mapping[str, Any]) -> tuple[NDArray[np.intp], Any]:
+        """The slots that ended an episode and began another in one step, and their last observations as one batch."""
+        rows = np.flatnonzero(done) if self._mode is AutoresetMode.SAME_STEP else _NONE
+        if not len(rows):
+            return rows, None
+        items = list(_of(infos, "final_obs", rows))
+        if isinstance(items[0], dict):
+            return rows, {name: np.stack([item[name] for item in items]) for name in items[0]}
+        return rows, np.stack(items)
+
+
+_NONE = np.zeros(0, np.intp)
+
+
+class _VectorObservation(_VectorWrapper):
+    """Gymnasium's `VectorObservationWrapper` refuses `SAME_STEP`; this one transforms its `final_obs`, in batches."""
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As the wrapped environment's, with the observations transformed."""
@@ -41,8 +77,8 @@ class _VectorObservation(VectorWrapper[Any, Any, Any, Any, Any]):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """As the wrapped environment's, with the observations and `final_obs` transformed."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        if "final_obs" in infos:
-            rows, last = _ended(infos)
+        rows, last = self._last(terminated | truncated, infos)
+        if len(rows):
             infos["final_obs"] = _final(self.last(last, rows), rows, self.num_envs)
         return self.observations(observations), rewards, terminated, truncated, infos
 
@@ -55,13 +91,13 @@ class _VectorObservation(VectorWrapper[Any, Any, Any, Any, Any]):
         raise NotImplementedError
 
 
-def _ended(infos: Mapping[str, Any]) -> tuple[NDArray[np.intp], Any]:
-    """The slots in `final_obs`, and their last observations as one batch."""
-    rows = np.flatnonzero(infos["_final_obs"])
-    items = list(infos["final_obs"][rows])
-    if isinstance(items[0], dict):
-        return rows, {name: np.stack([item[name] for item in items]) for name in items[0]}
-    return rows, np.stack(items)
+def _of(infos: Mapping[str, Any], name: str, rows: NDArray[np.intp]) -> Any:
+    """What the infos say of some slots; ValueError where they say nothing, which Gymnasium fills with zeros."""
+    mask = infos.get(f"_{name}")
+    silent = rows if mask is None else rows[~mask[rows]]
+    if len(silent):
+        raise ValueError(f"the infos lack {name!r} of slots {silent.tolist()}, which have begun an episode")
+    return infos[name][rows]
 
 
 def _final(observations: Any, rows: NDArray[np.intp], n: int) -> NDArray[np.object_]:
@@ -101,6 +137,8 @@ class RepeatSystem(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode, of the present system or of the next."""
+        if options is not None and not isinstance(options, Mapping):
+            return self.env.reset(seed=seed, options=options)  # which refuses them
         chosen = dict(options or {})
         if seed is None and chosen.get("system") is None and 0 < self._begun < self.episodes:
             chosen["system"] = "same"
@@ -292,26 +330,25 @@ class _Encoded(NamedTuple):
     encoder: Encoder
     size: int
     history: int | None
-
-
-class _OfOne(NamedTuple):
-    """An encoder of one history, for batches of one."""
-
-    encoder: Encoder
-
-    def __call__(self, observations: Array, actions: Array) -> ArrayLike:
-        return np.asarray(self.encoder(observations[0], actions[0]))[None]
+    single: bool
+    """Whether the encoder takes one history, and not a batch of them."""
 
 
 def _source(
-    context: Context, size: int | None, history: int | None, normalise: bool, properties: PersistentProperties
+    context: Context,
+    size: int | None,
+    history: int | None,
+    normalise: bool,
+    properties: PersistentProperties,
+    single: bool,
 ) -> _Values | _Codes | _Encoded:
     """What the arguments of `ContextObservation` mean; ValueError if they mean nothing."""
     if callable(context):
         for name, value in (("size", size), ("history", history)):
-            if not (isinstance(value, int | np.integer) and value >= 1) and (value is not None or name == "size"):
+            good = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
+            if not good and (value is not None or name == "size"):
                 raise ValueError(f"an encoder needs {name}, an int ≥ 1, got {value!r}")
-        return _Encoded(context, int(size or 0), history)
+        return _Encoded(context, int(size or 0), history, single)
     for name, value in (("size", size), ("history", history)):
         if value is not None:
             raise ValueError(f"{name} = {value!r}: it belongs to an encoder, and context is none")
@@ -338,8 +375,8 @@ def _codes(given: Mapping[str, ArrayLike]) -> _Codes:
     size = None
     for id, code in given.items():
         try:
-            vector = numbers(code).astype(np.float32)
-        except (TypeError, ValueError) as e:
+            vector = np.array(reals(code, np.float32))
+        except TypeError as e:
             raise ValueError(f"the code of system {id!r} must be numbers, got {code!r}") from e
         size = vector.size if size is None else size
         if vector.shape != (size,) or size == 0 or not np.isfinite(vector).all():
@@ -391,13 +428,18 @@ class _History(NamedTuple):
                 np.stack([batch[rows[some]] for batch in batches[-length - 1 :]], axis=1)
                 for batches in (self.observations, self.actions)
             )
-            code = np.asarray(source.encoder(seen, done[:, 1:]), np.float32)
-            if code.shape != (len(seen), source.size) or not np.isfinite(code).all():
+            code = source.encoder(*((seen[0], done[0, 1:]) if source.single else (seen, done[:, 1:])))
+            shape = (source.size,) if source.single else (len(seen), source.size)
+            try:
+                good = np.shape(vector := reals(code, np.float32)) == shape and bool(np.isfinite(vector).all())
+            except TypeError:
+                good, vector = False, code
+            if not good:
                 raise ValueError(
-                    f"the encoder must return a finite code of size {source.size} for each history; {len(seen)} of "
-                    f"{length} transitions gave codes of shape {code.shape}: {code}"
+                    f"the encoder must return a finite code of size {source.size} for each history, numbers of shape "
+                    f"{shape}; after {length} transitions it gave {vector!r}"
                 )
-            codes[some] = code
+            codes[some] = vector
         return codes
 
 
@@ -473,9 +515,7 @@ class ContextObservation(gym.Wrapper[Any, Array, Any, Array], RecordConstructorA
             self, _disable_deepcopy=True, context=context, size=size, history=history, normalise=normalise
         )
         gym.Wrapper.__init__(self, env)
-        self._source = _source(context, size, history, normalise, _properties(env))
-        if isinstance(self._source, _Encoded):
-            self._source = self._source._replace(encoder=_OfOne(self._source.encoder))
+        self._source = _source(context, size, history, normalise, _properties(env), single=True)
         self.observation_space = _context_space(env.observation_space, self._source)
         self._context = np.zeros(self._source.size, np.float32)
         self._history: _History | None = None
@@ -504,7 +544,7 @@ class ContextObservation(gym.Wrapper[Any, Array, Any, Array], RecordConstructorA
 _FIRST = np.zeros(1, np.intp)
 
 
-class VectorContextObservation(VectorWrapper[Any, Any, Any, Any, Any]):
+class VectorContextObservation(_VectorWrapper):
     """`ContextObservation` for vector environments, native or of single ones.
 
     An encoder gets the slots whose histories are equally long at once: observations (n, T+1, …) and actions (n, T, A),
@@ -521,51 +561,55 @@ class VectorContextObservation(VectorWrapper[Any, Any, Any, Any, Any]):
         normalise: bool = True,
     ) -> None:
         """`size` and `history` belong to an encoder, `normalise` to property values."""
-        super().__init__(env)
-        self._source = _source(context, size, history, normalise, _properties(env))
-        self.single_observation_space = _context_space(env.single_observation_space, self._source)
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self._source = _source(context, size, history, normalise, _properties(env), single=False)
+        super().__init__(env, _context_space(env.single_observation_space, self._source))
+        self._over = np.zeros(self.num_envs, np.bool_)  # episodes that ended in the latest step; replaced, as _context
         self._context = np.zeros((self.num_envs, self._source.size), np.float32)
         self._history: _History | None = None
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin episodes, with the contexts of their systems."""
+        mask = options.get("reset_mask") if isinstance(options, Mapping) else None  # Gymnasium's vectors pop it
         observations, infos = self.env.reset(seed=seed, options=options)
-        self._begin(observations, infos)
+        fresh = np.ones(self.num_envs, np.bool_) if mask is None else np.array(mask)
+        self._over = self._over & ~fresh
+        self._begin(np.flatnonzero(fresh), observations, infos)
         return self._merged(observations, self._context), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """One step of every slot; an ended episode's `final_obs` has the context of the system it ran in."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        rows, last = _ended(infos) if "final_obs" in infos else (None, None)
+        done = terminated | truncated
+        rows, last = self._last(done, infos)
+        # Flags and mode say where episodes begin, and not the infos: those may name the system in every step.
+        waited = self._over if self._mode is AutoresetMode.NEXT_STEP else np.zeros_like(done)
+        self._over = done
         source = self._source
         if isinstance(source, _Encoded) and self._history is not None:
-            seen, going = observations, np.ones(self.num_envs, np.bool_)
-            if rows is not None:
+            seen = observations
+            if len(rows):
                 seen = observations.copy()
                 seen[rows] = last
-            elif "_system_id" in infos:
-                going = ~infos["_system_id"]
             self._history = self._history.then(seen, actions, source.history)
-            self._put(np.flatnonzero(going), self._history.encode(np.flatnonzero(going), source))
-        if rows is not None:
-            contexts = self._context[rows]
-            infos["final_obs"] = _final(self._merged(last, contexts), rows, self.num_envs)
-        self._begin(observations, infos)
+            going = np.flatnonzero(~waited)
+            self._put(going, self._history.encode(going, source))
+        if len(rows):
+            infos["final_obs"] = _final(self._merged(last, self._context[rows]), rows, self.num_envs)
+        self._begin(rows if len(rows) else np.flatnonzero(waited), observations, infos)
         return self._merged(observations, self._context), rewards, terminated, truncated, infos
 
-    def _begin(self, observations: Any, infos: Mapping[str, Any]) -> None:
-        """New contexts where new episodes began, which is where the infos name a system."""
-        if "_system_id" not in infos:
+    def _begin(self, rows: NDArray[np.intp], observations: Any, infos: Mapping[str, Any]) -> None:
+        """New contexts in the slots whose episodes begin."""
+        source = self._source
+        if not len(rows):
             return
-        rows, source = np.flatnonzero(infos["_system_id"]), self._source
         if isinstance(source, _Encoded):
             if self._history is None:
                 self._history = _History.begin(observations, self.single_action_space.shape or ())
             self._history = self._history.restart(rows, observations)
             self._put(rows, self._history.encode(rows, source))
         else:
-            self._put(rows, source(infos["system_id"][rows].tolist(), infos["persistent"][rows]))
+            self._put(rows, source(_of(infos, "system_id", rows).tolist(), _of(infos, "persistent", rows)))
 
     def _put(self, rows: NDArray[np.intp], contexts: NDArray[np.float32]) -> None:
         self._context = self._context.copy()  # a snapshot may hold the old one

@@ -170,12 +170,12 @@ class _Vector(Recorder):
         for t in range(self.steps):
             actions = legal_action(act(observations, t), self.action_space, self.slots.num_envs)
             observations, rewards, terminated, truncated, info = self.env.step(actions)
+            done = terminated | truncated
             seen = observations
-            if "final_obs" in info:  # with same-step autoreset, where these are the last of an episode
-                seen = _with_final(observations, info["final_obs"], info["_final_obs"])
+            if done.any() and self.slots.autoreset_mode is AutoresetMode.SAME_STEP:
+                seen = _with_final(observations, info["final_obs"], done)
             self.act(rows[running], t, actions[running], rewards[running])
             self.observe(rows[running], t + 1, _take(seen, running))
-            done = terminated | truncated
             self.end(rows[running], terminated[running], truncated[running])
             running = running[~done[running]]
             if not len(running):
@@ -190,18 +190,18 @@ def _take(observations: Any, rows: NDArray[np.intp]) -> Any:
     return observations[rows]
 
 
-def _with_final(observations: Any, final: Any, told: NDArray[np.bool_]) -> Any:
+def _with_final(observations: Any, final: Any, done: NDArray[np.bool_]) -> Any:
     """Observations with the final ones of the slots that have ended, (N,) objects."""
     if isinstance(observations, Mapping):
-        slots = np.flatnonzero(told)
+        slots = np.flatnonzero(done)
         parts = {}
         for key, part in observations.items():
-            inner = np.full(len(told), None, object)
+            inner = np.full(len(done), None, object)
             for slot in slots:
                 inner[slot] = final[slot][key]
-            parts[key] = _with_final(part, inner, told)
+            parts[key] = _with_final(part, inner, done)
         return parts
     seen = observations.copy()
-    for slot in np.flatnonzero(told):
+    for slot in np.flatnonzero(done):
         seen[slot] = final[slot]
     return seen

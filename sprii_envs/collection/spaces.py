@@ -1,10 +1,14 @@
 """Observations and actions as arrays of their space."""
 
+import math
+import reprlib
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+
+from sprii_envs.checks import reals
 
 
 def in_space(value: Any, space: gym.Space[Any], name: str, batch: int | None = None) -> NDArray[Any]:
@@ -12,15 +16,20 @@ def in_space(value: Any, space: gym.Space[Any], name: str, batch: int | None = N
 
     ValueError naming it for another shape, for what is not numeric, and for fractions where the space has integers.
     """
-    array = np.asarray(value)
     shape = (*(() if batch is None else (batch,)), *(space.shape or ()))
-    if array.shape != shape or array.dtype.kind not in "biuf":
+    dtype = np.dtype(space.dtype)
+    try:
+        with np.errstate(over="ignore"):
+            array = reals(value, dtype) if dtype.kind == "f" else np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor that requires gradients
+        array = None
+    if array is None or array.shape != shape or array.dtype.kind not in "biuf" or isinstance(value, np.ma.MaskedArray):
         raise ValueError(f"{name} must be numbers of shape {shape}, as their space {space} says, got {_few(value)}")
-    if array.dtype == space.dtype:
+    if array.dtype == dtype:
         return array
     with np.errstate(invalid="ignore", over="ignore"):
-        cast = array.astype(space.dtype)
-    if np.dtype(space.dtype).kind != "f" and (cast != array).any():
+        cast = array.astype(dtype)
+    if (cast != array).any():
         raise ValueError(f"{name} must be integers, as their space {space} says, got {_few(value)}")
     return cast
 
@@ -38,5 +47,5 @@ def legal_action(action: Any, space: gym.Space[Any], batch: int | None = None) -
 
 
 def _few(value: Any) -> str:
-    array = np.asarray(value)
-    return repr(value) if array.size <= 8 else f"an array of shape {array.shape} and {array.dtype}"
+    shape = getattr(value, "shape", ())
+    return reprlib.repr(value) if math.prod(shape) <= 8 else f"an array of shape {tuple(shape)} and {value.dtype}"

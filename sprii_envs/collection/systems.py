@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from sprii_envs.properties import System
 from sprii_envs.relations.labels import spelt, system_label
 
 Choose = Callable[[gym.Env[Any, Any], Any], Mapping[str, Any] | None]
@@ -131,6 +132,8 @@ def _persistent(env: gym.Env[Any, Any], persistent: Any) -> dict[str, Any]:
 
 
 def _of_item(item: Any) -> Told:
+    if isinstance(item, System):
+        return Told(item.id, dict(item))
     if isinstance(item, Mapping):
         values = {str(name): _scalar(value) for name, value in item.items()}
         return Told(system_label(dict(sorted(values.items()))), values)

@@ -4,34 +4,19 @@ Workers, ranks, prefetch depth and resumption therefore cannot change a run, and
 neither read nor touched.
 """
 
-import operator
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import DTypeLike, NDArray
+
+from sprii_envs.checks import check_count as check_count
 
 # One word of Philox's 256-bit counter separates the users of one (seed, step); a stream would have to draw
 # 2^194 numbers to run into its neighbour.
 PAIRS, WINDOWS, AUDIT, CANDIDATES, COLLECTION, GRAPH = 0, 1, 2, 3, 4, 5
 # Stream of `sprii_envs.randomness` from which an episode's evaluation window comes; environments use 0 and 1.
 EVALUATION = 2
-
-
-def check_count(value: SupportsIndex, name: str, minimum: int = 0, maximum: int = 2**64 - 1) -> int:
-    """`value` as a Python int within [minimum, maximum]; TypeError or ValueError naming `name` otherwise."""
-    if type(value) is int and minimum <= value <= maximum:
-        return value
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r}") from None
-    if isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if not minimum <= number <= maximum:
-        bound = f"at least {minimum}" if number < minimum else f"at most {maximum}"
-        raise ValueError(f"{name} must be {bound}, got {number}")
-    return number
 
 
 def stream(seed: int, step: int, purpose: int) -> np.random.Generator:
