@@ -48,11 +48,13 @@ def reals(value: Any, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     bits, and tensors that NumPy cannot read, as those that require gradients.
     """
     given = _array(value)
-    mixed = given.dtype.kind == "O" and all(is_real(v) or isinstance(v, Fraction | Decimal) for v in given.flat)
-    if given.dtype.kind not in "fiu" and not mixed:
+    kind = given.dtype.kind
+    if kind not in "fiu" and not (
+        kind == "O" and all(is_real(v) or isinstance(v, Fraction | Decimal) for v in given.flat)
+    ):
         raise TypeError(f"not real numbers: {value!r}")
     try:
-        return given.astype(dtype, copy=False)
+        return np.asarray(given, dtype)
     except OverflowError as e:  # of a Fraction
         raise TypeError(f"not real numbers: {value!r}") from e
 
@@ -92,4 +94,4 @@ def _kept(leaf: Any) -> bool:
     """Whether an entry of a list is told from a number after NumPy has made one array of them all."""
     if isinstance(leaf, np.ndarray | np.generic):
         return leaf.dtype.kind not in "bmM" and not isinstance(leaf, np.ma.MaskedArray)
-    return is_real(leaf) if isinstance(leaf, int) else True
+    return is_real(leaf) if isinstance(leaf, int) else not isinstance(leaf, bytearray)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.utils import seeding
 from gymnasium.vector import VectorEnv, VectorWrapper
 
@@ -71,6 +72,16 @@ def _warn(layers: list[Any]) -> None:
         )
 
 
+def _check_kept(here: Any, saved: Any, what: str) -> None:
+    """ValueError unless what a wrapper is given to remember is of the kind that it remembers."""
+    if here is None or saved is None:  # before or after the first reset
+        return
+    if type(saved) is not type(here):
+        raise ValueError(f"{what} must be of type {type(here).__name__}, got {saved!r}")
+    if isinstance(here, np.ndarray) and (saved.shape, saved.dtype) != (here.shape, here.dtype):
+        raise ValueError(f"{what} must be {here.dtype} of shape {here.shape}, got {saved.dtype} of shape {saved.shape}")
+
+
 def get_state(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> dict[str, Any]:
     """An episode through its wrappers: `unwrapped.get_state()` and the steps counted by `TimeLimit`.
 
@@ -101,6 +112,9 @@ def set_state(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], saved: Mapping[
     expected = [set(_WRAPPER_STATE.get(type(layer).__name__, ())) for layer in layers]
     if [set(w) for w in wrappers] != expected:
         raise ValueError(f"the saved episode has {len(wrappers)} layers that do not match those of {env}")
+    for layer, values in zip(layers, wrappers, strict=True):
+        for name, value in values.items():
+            _check_kept(getattr(layer, name), value, f"saved {name!r} of {type(layer).__name__}")
     inner, fresh = layers[-1], not layers[-1].running
     inner.set_state(saved["episode"])
     if fresh:  # wrappers insist on a reset before the first step, and it must not be the one to find a fault

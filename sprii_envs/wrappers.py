@@ -127,6 +127,7 @@ class RepeatSystem(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """`env` is one of ours, `episodes` at least 1."""
         if not isinstance(env.unwrapped, SpriiEnv):
             raise ValueError(f"RepeatSystem needs a single environment of sprii_envs, got {env}")
+        _sees_resets(env, "RepeatSystem")
         if not isinstance(episodes, int | np.integer) or isinstance(episodes, bool) or episodes < 1:
             raise ValueError(f"episodes must be an int ≥ 1, got {episodes!r}")
         RecordConstructorArgs.__init__(self, episodes=episodes)
@@ -152,6 +153,11 @@ class RepeatSystem(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """One step, with the `system_id` in its info."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, reward, terminated, truncated, info | {"system_id": self._system_id}
+
+
+def _sees_resets(env: gym.Env[Any, Any], wrapper: str) -> None:
+    if env.has_wrapper_attr("autoreset"):
+        raise ValueError(f"{wrapper} does not see the resets within Gymnasium's Autoreset: put that outside, got {env}")
 
 
 # --- the causal frame difference ---
@@ -515,6 +521,7 @@ class ContextObservation(gym.Wrapper[Any, Array, Any, Array], RecordConstructorA
             self, _disable_deepcopy=True, context=context, size=size, history=history, normalise=normalise
         )
         gym.Wrapper.__init__(self, env)
+        _sees_resets(env, "ContextObservation")
         self._source = _source(context, size, history, normalise, _properties(env), single=True)
         self.observation_space = _context_space(env.observation_space, self._source)
         self._context = np.zeros(self._source.size, np.float32)

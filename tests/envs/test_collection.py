@@ -484,3 +484,57 @@ def test_to_minari(tmp_path, monkeypatch):
     assert np.array_equal(window, found.windows("observations/state", [4], 2, 5))
     ended = collect_related(Third(gym.make("CartPole-v1")), systems=2, steps=200).to_minari("live/cartpole-v0")
     assert all(e.terminations[-1] and not e.truncations.any() for e in ended)
+
+
+class Telling(gym.vector.VectorWrapper):
+    """Infos with what looks like a last observation in every step."""
+
+    def step(self, actions):
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        if "final_obs" not in infos:
+            blank = np.full(self.num_envs, None, object)
+            infos |= {"final_obs": blank, "_final_obs": np.ones(self.num_envs, bool)}
+        return observations, rewards, terminated, truncated, infos
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_an_info_is_no_end_of_an_episode(mode):
+    settings = {"systems": 3, "steps": 12, "seed": 1}
+    vector = gym.make_vec(SPRING, num_envs=2, obs_type="state", max_episode_steps=9, autoreset_mode=mode)
+    single = gym.make(SPRING, obs_type="state", max_episode_steps=9)
+    equal(collect_related(single, **settings), collect_related(Telling(vector), **settings))
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        np.ma.array([0.5, 0.5], mask=[True, False]),
+        np.array([True, False]),
+        [True, 0.5],
+        ["0", "1"],
+        np.zeros(2, complex),
+        [10**40, 0],
+        [[0.0], [0.0, 1.0]],
+    ],
+    ids=repr,
+)
+def test_what_a_policy_does_is_numbers(action):
+    with pytest.raises(ValueError, match=r"actions must be numbers of shape \(2,\)"):
+        collect_related(gym.make(D_CLEAN), lambda _: action, steps=2)
+
+
+def test_tensors_that_require_gradients_are_no_actions():
+    torch = pytest.importorskip("torch")
+    collect_related(gym.make(D_CLEAN), lambda _: torch.zeros(2), steps=2)
+    with pytest.raises(ValueError, match="actions must be numbers"):
+        collect_related(gym.make(D_CLEAN), lambda _: torch.zeros(2, requires_grad=True), steps=2)
+
+
+def test_chosen_systems_are_labelled_by_their_ids():
+    def choose(env, item):
+        env.unwrapped.gravity = item["mass"]
+
+    items = [System({"mass": 1.0}, id="light"), System({"mass": 2.0}, id="heavy")]
+    table = collect_related(gym.make("MountainCarContinuous-v0"), systems=items, steps=2, choose=choose).table
+    assert table["system"].tolist() == ["light", "light", "heavy", "heavy"]
+    assert table["mass"].tolist() == [1.0, 1.0, 2.0, 2.0]

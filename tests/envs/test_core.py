@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 import sprii_envs
 from sprii_envs.core import SpriiEnv
 from sprii_envs.envs.d_clean import DClean
-from sprii_envs.properties import System, SystemDistribution, SystemSet
+from sprii_envs.properties import PersistentProperties, PersistentProperty, System, SystemDistribution, SystemSet
 from sprii_envs.snapshots import get_state, set_state
 from sprii_envs.vector import SpriiVectorEnv
 from sprii_envs.world import Ending, rollout
+from sprii_envs.wrappers import ContextObservation, RepeatSystem, VectorContextObservation, VectorTemporalDifference
 
 ID = "sprii/D-Clean-v0"
 MODES = list(AutoresetMode)
@@ -624,3 +625,299 @@ def test_a_corrupt_snapshot_is_refused(name, value):
     with pytest.raises(ValueError, match=name):
         env.set_state({**saved, name: value})
     assert data_equivalence(env.get_state(), saved, exact=True)
+
+
+# --- messages in the user's axes ---
+
+
+def message(call) -> str:
+    with pytest.raises(ValueError, match=r".+") as caught:
+        call()
+    return str(caught.value)
+
+
+def test_single_environments_speak_of_single_actions_states_and_systems():
+    env = SpriiEnv(DClean())
+    env.reset(seed=0)
+    assert message(lambda: env.step([1.0, 2.0, 3.0])) == "action must have shape (2,), got (3,)"
+    assert message(lambda: env.step([[1.0, 2.0]])) == "action must have shape (2,), got (1, 2)"
+    assert message(lambda: env.step(0.5)) == "action must have shape (2,), got ()"
+    assert message(lambda: env.step([0.0, np.nan])).startswith("action component 1 is nan")
+    assert "shape (4,), got (3,)" in message(lambda: env.reset(options={"state": [0.0] * 3}))
+    for system, shape in (([1.0, 2.0], "(2,)"), ([[1.0, 2.0]], "(1, 2)"), (1.0, "()")):
+        for call in (lambda s=system: env.reset(options={"system": s}), lambda s=system: SpriiEnv(DClean(), system=s)):
+            assert message(call).endswith(f"shape (1,), got {shape}")
+    two = [System({"drag": 1.0}), System({"drag": 2.0})]
+    assert message(lambda: env.reset(options={"system": two})) == "2 systems were given for one episode"
+    saved = env.get_state()
+    for name, wrong, shapes in (
+        ("state", np.zeros(3), "shape (4,), got float64 of shape (3,)"),
+        ("values", np.zeros(2), "shape (1,), got float64 of shape (2,)"),
+        ("key", [1, 2], "shape (), got uint64 of shape (2,)"),
+    ):
+        assert message(lambda n=name, w=wrong: env.set_state({**saved, n: w})).endswith(shapes)
+    assert "in −1 … -1, got 7" in message(lambda: env.set_state({**saved, "query": 7}))
+
+
+def test_what_is_rolled_out_is_spoken_of_as_it_was_given():
+    env = SpriiEnv(DClean())
+    env.reset(seed=0)
+    bad = np.zeros((5, 2))
+    bad[3, 1] = np.nan
+    assert "(T, 2), got (5, 3)" in message(lambda: env.sensitivity("drag", np.zeros((5, 3))))
+    assert "shape (4,), got (2, 4)" in message(
+        lambda: env.sensitivity("drag", np.zeros((5, 2)), state=np.zeros((2, 4)))
+    )
+    for call in (lambda: env.sensitivity("drag", bad), lambda: env.counterfactual([[1.0]] * 3, bad)):
+        assert message(call).startswith("actions[3, 1] is nan")
+    each = np.stack([np.zeros((5, 2)), bad])
+    assert message(lambda: env.counterfactual([[1.0]] * 2, each)).startswith("actions[1, 3, 1] is nan")
+    assert message(lambda: env.counterfactual([[1.0]] * 3, np.zeros((5, 3)))).endswith("(3, T, 2), got (5, 3)")
+    assert message(lambda: rollout(DClean(), np.ones((3, 2)), np.zeros(4), bad)).endswith("got (3, 2)")
+    wrong = lambda t, state: np.zeros((3, 2), np.float32)  # noqa: E731
+    assert message(lambda: rollout(DClean(), np.ones((2, 1)), np.zeros(4), wrong, steps=1)).endswith(
+        "actions must have shape (2, 2), got (3, 2)"
+    )
+    other = SystemSet.from_values(PERIOD, {"period": [1.0]})
+    assert "'period'" in message(lambda: env.counterfactual(other, np.zeros((2, 2))))
+
+
+PERIOD = PersistentProperties([PersistentProperty("period", "T", "s", 1.0, 2.0, 1.0)])
+
+
+def test_a_vector_of_one_has_its_axis():
+    env = SpriiVectorEnv(DClean(), 1)
+    env.reset(seed=0, options={"system": {"drag": np.array([3.0])}, "state": np.ones((1, 4))})
+    assert env.values.tolist() == [[3.0]]
+    assert message(lambda: env.step(np.zeros(2))) == "actions must have shape (1, 2), got (2,)"
+
+
+# --- no silent coercion ---
+
+UNREAL = {
+    "beyond 64 bits": lambda k: [10**40] + [0] * (k - 1),
+    "masked": lambda k: np.ma.array(np.zeros(k), mask=[True] + [False] * (k - 1)),
+    "text": lambda k: ["1"] * k,
+    "bytes": lambda k: [b"1"] * k,
+    "booleans": lambda k: np.ones(k, bool),
+    "one boolean": lambda k: [True] + [0.5] * (k - 1),
+    "dates": lambda k: np.zeros(k, "M8[s]"),
+    "spans": lambda k: np.zeros(k, "m8[s]"),
+    "complex": lambda k: np.ones(k, complex),
+    "structured": lambda k: np.zeros(k, [("a", float)]),
+    "nothing": lambda k: [None] * k,
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", UNREAL)
+def test_what_is_not_a_real_number_is_refused_by_name_and_changes_nothing(kind):
+    make = UNREAL[kind]
+    stack = np.ma.stack if kind == "masked" else list if isinstance(make(1), list) else np.stack
+    single, vector = SpriiEnv(DClean()), SpriiVectorEnv(DClean(), 2)
+    for env in (single, vector):
+        env.reset(seed=0)
+    before = single.get_state(), vector.get_state()
+    action, state, system = make(2), make(4), make(1)
+    actions = stack([action] * 2)
+    calls = {
+        "action": [lambda: single.step(action)],
+        "actions": [
+            lambda: vector.step(actions),
+            lambda: single.counterfactual([[1.0]], actions),
+            lambda: single.sensitivity("drag", actions),
+        ],
+        "state": [
+            lambda: single.reset(options={"state": state}),
+            lambda: vector.reset(options={"state": stack([state] * 2)}),
+            lambda: single.counterfactual([[1.0]], np.zeros((2, 2)), state=state),
+            lambda: single.set_state({**before[0], "state": state}),
+            lambda: vector.set_state({**before[1], "state": stack([state] * 2)}),
+        ],
+        "system": [
+            lambda: single.reset(options={"system": system}),
+            lambda: vector.reset(options={"system": system}),
+            lambda: SpriiEnv(DClean(), system=system),
+        ],
+        "drag": [
+            lambda: single.reset(options={"system": {"drag": system[0]}}),
+            lambda: vector.reset(options={"system": {"drag": system}}),
+            lambda: single.vary("drag", system),
+        ],
+    }
+    for name, each in calls.items():
+        for call in each:
+            assert name in message(call)
+    for env, state in zip((single, vector), before, strict=True):
+        assert data_equivalence(env.get_state(), state, exact=True)
+
+
+def test_tensors_that_require_gradients_are_refused_and_others_are_taken():
+    torch = pytest.importorskip("torch")
+    single = SpriiEnv(DClean())
+    single.reset(seed=0)
+    single.step(torch.zeros(2))
+    assert "action must be 2 numbers" in message(lambda: single.step(torch.zeros(2, requires_grad=True)))
+    state = torch.zeros(4, requires_grad=True)
+    assert "state must be numbers" in message(lambda: single.reset(options={"state": state}))
+    drag = torch.tensor(1.0, requires_grad=True)
+    assert "'drag' must be one number" in message(lambda: single.reset(options={"system": {"drag": drag}}))
+
+
+@pytest.mark.parametrize("options", [[], (), "system", 0, [("system", "same")]], ids=repr)
+def test_options_that_are_no_mapping_are_refused(options):
+    for env in (
+        gym.make(ID),
+        gym.make_vec(ID, num_envs=2),
+        RepeatSystem(gym.make(ID)),
+        ContextObservation(gym.make(ID)),
+        VectorContextObservation(gym.make_vec(ID, num_envs=2)),
+    ):
+        assert "reset options must be a mapping" in message(lambda e=env: e.reset(options=options))
+
+
+@pytest.mark.parametrize(
+    ("seed", "name"),
+    [
+        ([1.5, 2.7], "seed[0]"),
+        ("12", "seed"),
+        (b"12", "seed"),
+        (bytearray(b"12"), "seed"),
+        ([True, 1], "seed[0]"),
+        ([1, "2"], "seed[1]"),
+        ({1: 2, 3: 4}, "seed"),
+        (np.array([1.0, 2.0]), "seed[0]"),
+        ([[1], [2]], "seed[0]"),
+        ([1, -2], "seed[1]"),
+        ([1], "seed"),
+        (1.5, "seed"),
+        (True, "seed"),
+        (-1, "seed"),
+        (2**128, "seed"),
+    ],
+    ids=repr,
+)
+def test_seeds_that_are_no_integers_are_refused_by_name_and_change_nothing(seed, name):
+    for env in (SpriiVectorEnv(DClean(), 2), SpriiEnv(DClean())):
+        env.reset(seed=0)
+        before = env.get_state()
+        with pytest.raises((TypeError, ValueError), match=r"^seed.* must be .*got") as caught:
+            env.reset(seed=seed)
+        assert str(caught.value).startswith(name) or isinstance(env, SpriiEnv)
+        assert data_equivalence(env.get_state(), before, exact=True)
+
+
+def test_counts_and_modes_of_a_vector_are_checked():
+    for kwargs, match in (
+        ({"num_envs": True}, "num_envs must be an integer"),
+        ({"num_envs": 2.0}, "num_envs must be an integer"),
+        ({"max_episode_steps": 2.5}, "max_episode_steps must be an integer"),
+        ({"max_episode_steps": "5"}, "max_episode_steps must be an integer"),
+        ({"max_episode_steps": 0}, "max_episode_steps must be at least 1"),
+        ({"autoreset_mode": "SameStpe"}, "autoreset_mode 'SameStpe'; did you mean 'SameStep'"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=match):
+            SpriiVectorEnv(DClean(), **{"num_envs": 2, **kwargs})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("elapsed_steps", [1.5, 2]), ("done", [0, 1]), ("key", [-1, 2]), ("drawn", [0.5, 1]), ("pinned", [1, 0])],
+)
+def test_a_vector_snapshot_is_not_rounded(name, value):
+    env = SpriiVectorEnv(DClean(), 2)
+    env.reset(seed=0)
+    saved = env.get_state()
+    assert f"saved {name!r}" in message(lambda: env.set_state({**saved, name: value}))
+    assert data_equivalence(env.get_state(), saved, exact=True)
+
+
+def test_what_a_wrapper_remembers_is_checked_before_anything_is_put_back():
+    env = ContextObservation(gym.make(ID))
+    env.reset(seed=0)
+    saved = get_state(env)
+    layer = next(i for i, values in enumerate(saved["wrappers"]) if "_elapsed_steps" in values)
+    for at, name, value in ((layer, "_elapsed_steps", "3"), (0, "_context", np.zeros(3, np.float32))):
+        broken = copy.deepcopy(saved)
+        broken["wrappers"][at][name] = value
+        env.step([1.0, 1.0])
+        before = env.unwrapped.get_state()
+        assert name in message(lambda b=broken: set_state(env, b))
+        assert data_equivalence(env.unwrapped.get_state(), before, exact=True)
+
+
+# --- attributes of the slots ---
+
+
+@pytest.mark.parametrize("seed", [7, [5, 3, 9], None])
+def test_the_slots_of_a_native_vector_have_the_attributes_of_single_environments(seed):
+    limit = 40 if seed is None else 4  # without a seed, later episodes differ
+    native, sync = pair(3, AutoresetMode.NEXT_STEP, systems=SET, render_mode="rgb_array", limit=limit)
+    names = ["state", "initial_state", "system", "systems", "distribution", "world", "persistent_properties"]
+    names += ["obs_type", "image_size", "running", "render_mode", "metadata", "observation_space", "action_space"]
+    for env in (native, sync):
+        with pytest.raises(ResetNeeded):
+            env.get_attr("system")
+        with pytest.raises(AttributeError, match="stat"):
+            env.get_attr("stat")
+        env.reset(seed=seed, options={"system": "b"} if seed is None else None)
+    if seed is None:
+        for env in (native, sync):
+            env.reset(options={"system": "c", "state": [0.1, 0.2, 0.0, 0.0]})
+    taken, last = np.zeros((3, 2)), np.zeros((3, 2), np.float32)
+    for action in actions(3, 6):
+        for env in (native, sync):
+            env.step(action)
+        for name in names:
+            ours, theirs = native.get_attr(name), sync.get_attr(name)
+            assert isinstance(ours, tuple)
+            assert data_equivalence(ours, theirs, exact=True), name
+        if seed is not None:
+            assert native.get_attr("np_random_seed") == sync.get_attr("np_random_seed")
+            assert data_equivalence(native.call("get_state"), sync.call("get_state"), exact=True)
+        assert data_equivalence(native.call("render"), sync.call("render"), exact=True)
+        assert native.call("vary", "drag", [1.0, 2.0]) == sync.call("vary", "drag", [1.0, 2.0])
+        assert data_equivalence(
+            native.call("sensitivity", "drag", taken), sync.call("sensitivity", "drag", taken), exact=True
+        )
+        for ours, theirs in zip(
+            *(env.call("counterfactual", SET, last, state=np.ones(4), frames=True) for env in (native, sync)),
+            strict=True,
+        ):
+            assert data_equivalence(vars(ours), vars(theirs), exact=True)
+    before = native.get_state()
+    native.get_attr("state")[0][:] = 99.0
+    assert data_equivalence(native.get_state(), before, exact=True)
+
+
+def test_attributes_can_be_given_to_slots_and_what_cannot_is_refused():
+    native, sync = pair(3, AutoresetMode.NEXT_STEP)
+    for values, expected in ((["a", "b", "c"], ("a", "b", "c")), ((1, 2, 3), (1, 2, 3)), ("ab", ("ab",) * 3)):
+        for env in (native, VectorContextObservation(native), sync):
+            env.set_attr("label", values)
+            assert env.get_attr("label") == env.call("label") == expected
+    for env in (native, sync):
+        with pytest.raises(ValueError, match="2"):
+            env.set_attr("label", [1, 2])
+        env.reset(seed=0)
+        for name in ("system", "state", "persistent_properties"):
+            with pytest.raises(AttributeError, match=name):
+                env.set_attr(name, None)
+    for name in ("world", "max_episode_steps", "render_mode", "_max_episode_steps", "num_envs"):
+        with pytest.raises(AttributeError, match=f"'{name}' cannot be set slot by slot"):
+            native.set_attr(name, 3)
+    for name in ("reset", "step", "set_state", "close"):
+        with pytest.raises(ValueError, match=f"use the vector's own {name}"):
+            native.call(name)
+    assert copy.deepcopy(native).get_attr("label") == ("ab",) * 3
+
+
+def test_wrapped_vectors_have_the_attributes_of_what_they_wrap():
+    for kind in (None, "sync"):
+        env = gym.make_vec(ID, num_envs=2, obs_type="pixels", vectorization_mode=kind)
+        wrapped = VectorContextObservation(gym.wrappers.vector.RecordEpisodeStatistics(VectorTemporalDifference(env)))
+        wrapped.reset(seed=3)
+        assert wrapped.get_attr("system") == env.get_attr("system")
+        assert wrapped.call("vary", "drag", [1.0]) == env.call("vary", "drag", [1.0])
+        wrapped.set_attr("label", [1, 2])
+        assert env.get_attr("label") == (1, 2)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from collections.abc import Mapping
 
 import gymnasium as gym
 import numpy as np
@@ -225,3 +226,60 @@ def test_combinations_of_levels_are_every_system_of_a_group_once():
     assert systems.values.tolist() == [[a, b] for a in (0.0, 1.0) for b in (0.5, 1.0, 2.0)]
     with pytest.raises(ValueError, match="'b' is drawn from a range"):
         SystemDistribution(both, {"a": [0.0, 1.0]}).combinations()
+
+
+def test_a_system_is_a_mapping_of_names_to_numbers():
+    values = {"drag": 1.0, "mass": 2.0}
+    system = System(values, id="a", split="train")
+    assert isinstance(system, Mapping)
+    assert dict(system) == dict(system.items()) == {**system} == values
+    assert list(system) == list(system.keys()) == ["drag", "mass"]
+    assert list(system.values()) == [1.0, 2.0]  # and the attribute is still there
+    assert system.values["mass"] == 2.0
+    assert system.values == values
+    assert len(system) == 2
+    assert "mass" in system
+    assert "mas" not in system
+    assert 0 not in system
+    assert system.get("mass") == 2.0
+    assert system.get("mas", 5.0) == 5.0
+    assert {**values} != system  # a system is more than its values
+    assert system != System(values, id="b")
+    assert hash(system) == hash(System(values, id="a"))
+    match system:
+        case {"mass": mass}:
+            assert mass == 2.0
+    for error in (KeyError, ValueError):
+        with pytest.raises(error, match="unknown property 'mas'; did you mean 'mass'") as caught:
+            system["mas"]
+    assert not str(caught.value).startswith('"')
+    assert BOTH.array(system).tolist() == [1.0, 2.0]
+    assert SystemSet.from_values(BOTH, system).values.tolist() == [[1.0, 2.0]]
+    assert pickle.loads(pickle.dumps(system)) == system
+
+
+@pytest.mark.parametrize("wrong", [[1.0], "drag", None, 5])
+def test_a_system_of_something_else_is_refused(wrong):
+    with pytest.raises(ValueError, match="a system is a mapping of property names to numbers"):
+        System(wrong)
+
+
+def test_labels_and_levels_are_not_made_from_other_things():
+    for levels in ("12", [1.5, 2.0], [True, False], np.ma.array([1, 2], mask=[0, 1])):
+        with pytest.raises(ValueError, match="levels must be integers"):
+            System({"drag": 1.0, "mass": 1.0}, levels=levels)
+        with pytest.raises(ValueError, match="levels must be integers"):
+            SystemSet(BOTH, [[1.0, 1.0]], levels=[levels])
+    for labels in ([1.5], [None], [b"a"], [True]):
+        for name in ("ids", "split"):
+            with pytest.raises(ValueError, match=f"{name} must be text"):
+                SystemSet(BOTH, [[1.0, 1.0]], **{name: labels})
+    assert SystemSet(BOTH, [[1.0, 1.0]], ids=[7]).ids.tolist() == ["7"]
+    for n in (1.5, "3", True):
+        with pytest.raises(TypeError, match="n must be an integer"):
+            SystemDistribution(BOTH).sample(n, np.random.default_rng(0))
+    for low in ("0.5", True, 10**40):
+        with pytest.raises(ValueError, match="low must be a number"):
+            PersistentProperty("x", "x", "1", low, 10**41, 10**40)
+    with pytest.raises(TypeError):
+        DRAG.is_physical("1")

@@ -7,13 +7,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 
 from sprii_envs.envs.pendulum import GROUPS, Pendulum
 from sprii_envs.properties import PersistentProperty, SystemSet
 from sprii_envs.snapshots import get_state, set_state
 from sprii_envs.wrappers import (
     ContextObservation,
+    RepeatSystem,
     StateObservation,
     TemporalDifference,
     VectorContextObservation,
@@ -431,3 +432,136 @@ def test_channels_first_suits_the_image_policies_of_sb3():
     assert observation in vector.observation_space
     normalised = {"normalize_images": False, "features_extractor_kwargs": {"normalized_image": True}}
     PPO("CnnPolicy", first, n_steps=8, batch_size=8, n_epochs=1, policy_kwargs=normalised, device="cpu").learn(8)
+
+
+# --- an info is no event ---
+
+
+class Telling(VectorWrapper):
+    """Infos that name the system, and what looks like a last observation, of every slot in every step."""
+
+    def step(self, actions):
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        everywhere = np.ones(self.num_envs, bool)
+        inner = self.unwrapped
+        infos |= {"system_id": np.array(inner.system_ids, object), "_system_id": everywhere}
+        infos |= {"persistent": inner.values, "_persistent": everywhere}
+        if "final_obs" not in infos:
+            infos |= {"final_obs": np.full(self.num_envs, None, object), "_final_obs": ~everywhere}
+        return observations, rewards, terminated, truncated, infos
+
+
+def counting(observations, actions):
+    """Transitions seen, and the sum of all observed, of histories (n, T+1, 3)."""
+    return np.stack([np.full(len(actions), actions.shape[1]), observations.sum(axis=(1, 2))], axis=1)
+
+
+def vectors(kind, mode, limit, obs_type="state"):
+    """Two slots whose infos name the system in every step."""
+
+    def one():
+        env = gym.make(PENDULUM, max_episode_steps=limit, systems=SYSTEMS, obs_type=obs_type)
+        return gym.wrappers.RecordEpisodeStatistics(RepeatSystem(env, 2))
+
+    if kind == "native":
+        made = {"max_episode_steps": limit, "systems": SYSTEMS, "obs_type": obs_type, "autoreset_mode": mode}
+        return Telling(gym.make_vec(PENDULUM, num_envs=2, **made))
+    env = (SyncVectorEnv if kind == "sync" else AsyncVectorEnv)([one] * 2, autoreset_mode=mode)
+    return gym.wrappers.vector.RecordEpisodeStatistics(env, stats_key="whole")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["native", "sync", "async"])
+def test_an_info_in_every_step_is_no_beginning_of_an_episode(kind, mode):
+    limit = 3
+    encoded = VectorContextObservation(vectors(kind, mode, limit), counting, size=2)
+    known = VectorContextObservation(vectors(kind, mode, limit), "all", normalise=False)
+    coded = VectorContextObservation(vectors(kind, mode, limit), CODES)
+    first = [env.reset(seed=4)[0] for env in (encoded, known, coded)]
+    transitions, total = np.zeros(2), first[0][:, :3].sum(axis=1)
+    waits = np.zeros(2, bool)
+    for t, action in enumerate(actions(encoded, 14)):
+        if t == 2:  # so that the slots do not end together
+            lone = np.array([False, True])
+            first = [env.reset(options={"reset_mask": lone.copy()})[0] for env in (encoded, known, coded)]
+            transitions[1], total[1] = 0, first[0][1, :3].sum()
+        (observations, _, terminated, truncated, infos), (values, *_), (codes, *_) = (
+            env.step(action) for env in (encoded, known, coded)
+        )
+        done = terminated | truncated
+        seen = observations[:, :3].sum(axis=1)
+        if mode is AutoresetMode.SAME_STEP and done.any():
+            for slot in np.flatnonzero(done):
+                last = infos["final_obs"][slot]
+                assert last[3:] == pytest.approx([limit, total[slot] + last[:3].sum()], abs=1e-4)
+        began = waits if mode is AutoresetMode.NEXT_STEP else done & (mode is AutoresetMode.SAME_STEP)
+        transitions, total = np.where(began, 0, transitions + 1), np.where(began, seen, total + seen)
+        assert observations[:, 3:] == pytest.approx(np.stack([transitions, total], axis=1), abs=1e-4)
+        systems = known.get_attr("system")
+        assert values[:, 3:] == pytest.approx(np.stack([system.vector() for system in systems]))
+        assert codes[:, 3:].tolist() == [CODES[system.id] for system in coded.get_attr("system")]
+        waits = done
+        if mode is AutoresetMode.DISABLED and done.any():
+            first = [env.reset(options={"reset_mask": done.copy()})[0] for env in (encoded, known, coded)]
+            transitions, total = np.where(done, 0, transitions), np.where(done, first[0][:, :3].sum(axis=1), total)
+    for env in (encoded, known, coded):
+        env.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_ended_episodes_have_last_observations(mode):
+    env = VectorTemporalDifference(vectors("native", mode, 2, "pixels"))
+    env.reset(seed=0)
+    for _ in range(2):
+        *_, infos = env.step(np.zeros((2, 1), np.float32))
+    assert (infos["final_obs"][0] is not None) == (mode is AutoresetMode.SAME_STEP)
+
+
+def test_a_mask_says_whose_infos_are_blank():
+    class Silent(VectorWrapper):
+        def reset(self, **kwargs):
+            observations, infos = self.env.reset(**kwargs)
+            infos["_persistent"] = np.array([True, False])
+            return observations, infos
+
+    env = VectorContextObservation(Silent(gym.make_vec(PENDULUM, num_envs=2)))
+    with pytest.raises(ValueError, match=r"lack 'persistent' of slots \[1\]"):
+        env.reset(seed=0)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+def test_a_snapshot_knows_which_slots_begin_anew(mode):
+    env = VectorContextObservation(
+        gym.make_vec(PENDULUM, num_envs=2, max_episode_steps=2, autoreset_mode=mode), counting, size=2
+    )
+    env.reset(seed=0)
+    still = np.zeros((2, 1), np.float32)
+    env.step(still)
+    env.step(still)
+    saved = pickle.loads(pickle.dumps(get_state(env)))
+    go_on = (lambda: env.step(still)[0]) if mode is AutoresetMode.NEXT_STEP else (lambda: env.reset()[0])
+    expected = [go_on(), env.step(still)[0]]
+    env.reset(seed=5)
+    set_state(env, saved)
+    assert np.array_equal(expected, [go_on(), env.step(still)[0]])
+
+
+def test_resets_that_a_wrapper_cannot_see_are_refused():
+    inner = gym.wrappers.Autoreset(gym.make(PENDULUM))
+    for wrapper in (ContextObservation, RepeatSystem):
+        with pytest.raises(ValueError, match=f"{wrapper.__name__} does not see the resets"):
+            wrapper(inner)
+        gym.wrappers.Autoreset(wrapper(gym.make(PENDULUM))).reset(seed=0)
+
+
+def test_a_single_encoder_hears_of_its_own_shapes():
+    for wrong in ([1.0, 2.0, 3.0], "12", [True, False], None):
+        env = ContextObservation(gym.make(PENDULUM), lambda o, a, code=wrong: code, size=2)
+        with pytest.raises(ValueError, match=r"numbers of shape \(2,\); after 0 transitions it gave"):
+            env.reset(seed=0)
+    env = VectorContextObservation(gym.make_vec(PENDULUM, num_envs=3), lambda o, a: np.zeros(2), size=2)
+    with pytest.raises(ValueError, match=r"numbers of shape \(3, 2\)"):
+        env.reset(seed=0)
+    for name in ("size", "history"):
+        with pytest.raises(ValueError, match=f"an encoder needs {name}"):
+            ContextObservation(gym.make(PENDULUM), summary, **{"size": 3, name: True})
