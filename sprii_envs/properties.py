@@ -113,6 +113,9 @@ class PersistentProperties(Sequence[PersistentProperty]):
     def __init__(self, properties: Iterable[PersistentProperty]) -> None:
         """Collect properties; names must be unique."""
         self._all = tuple(properties)
+        for p in self._all:
+            if not isinstance(p, PersistentProperty):
+                raise ValueError(f"properties must be PersistentProperty declarations, got {p!r}")
         self.names = tuple(p.name for p in self._all)
         self._index = {name: i for i, name in enumerate(self.names)}
         if len(self._index) != len(self._all):
@@ -550,6 +553,13 @@ class SystemSet(Sequence[System]):
             raise ValueError(f"unknown system id {id!r} in a set of {len(self)} systems{hint}")
         return row
 
+    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+        """Position of a system, or of an id; ValueError if it is not there."""
+        row = self.row(value.id if isinstance(value, System) else value)
+        if row not in range(len(self))[start:stop] or (isinstance(value, System) and self[row] != value):
+            raise ValueError(f"{value!r} is not in the set")
+        return row
+
     def rows(self, ids: Iterable[str]) -> NDArray[np.int64]:
         """Positions of several ids, (n,) int64."""
         return np.array([self.row(str(id)) for id in ids], np.int64)
@@ -580,6 +590,8 @@ class SystemSet(Sequence[System]):
     def __getitem__(self, key: slice | NDArray[Any] | list[int]) -> "SystemSet": ...
     def __getitem__(self, key: Any) -> "System | SystemSet":
         """One `System` by position or id, or a smaller set by slice, mask or index array."""
+        if isinstance(key, bool | np.bool_):
+            raise TypeError(f"a set is indexed by position, id, slice, mask or positions, got {key!r}")
         if not isinstance(key, int | np.integer | str):
             return self.take(key)
         row = self.row(key) if isinstance(key, str) else int(key)

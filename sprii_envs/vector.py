@@ -81,7 +81,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
     def system(self, slot: int) -> System:
         """The system running in one slot."""
         self._needs_reset()
-        return self._slots.system(slot)
+        return self._slots.system(self._slot(slot))
 
     @property
     def system_ids(self) -> list[str]:
@@ -187,11 +187,11 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         frames: bool = False,
     ) -> Rollout:
         """`SpriiEnv.counterfactual` from the present state of one slot."""
-        return self._counterfactual(slot, systems, actions, state, frames)
+        return self._counterfactual(self._slot(slot), systems, actions, state, frames)
 
     def vary(self, slot: int, name: str, values: ArrayLike) -> SystemSet:
         """Systems that differ from the one in a slot in exactly one property."""
-        return self._vary(slot, name, values)
+        return self._vary(self._slot(slot), name, values)
 
     def sensitivity(
         self,
@@ -203,7 +203,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         relative: float = 0.01,
     ) -> Array:
         """`SpriiEnv.sensitivity` for the system in one slot."""
-        return self._sensitivity(slot, name, actions, state, relative)
+        return self._sensitivity(self._slot(slot), name, actions, state, relative)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What a method of each slot's single environment returns, or its attribute, as Gymnasium's vectors tell.
@@ -364,10 +364,13 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         running = self._began if not self._any_done else self._began[~self._done]
         self._next_limit = int(running.min()) + self.max_episode_steps if len(running) else None
 
+    def _slot(self, slot: int) -> int:
+        return check_count(slot, "slot", -self.num_envs, self.num_envs - 1)
+
     def _mask(self, mask: Any) -> Rows:
         if mask is None:
             return ALL
-        if not isinstance(mask, np.ndarray) or mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
+        if type(mask) is not np.ndarray or mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
             raise ValueError(f"reset_mask must be a bool array of shape ({self.num_envs},), got {mask!r}")
         if not mask.any():
             raise ValueError("reset_mask must name at least one slot, got no True")

@@ -5,7 +5,7 @@ Each observation wrapper comes for one environment and, named `Vector…`, for a
 where the `final_obs` of ended slots are transformed like every other observation.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 import gymnasium as gym
@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.checks import reals
+from sprii_envs.checks import is_real, reals
 from sprii_envs.core import SpriiEnv
 from sprii_envs.properties import PersistentProperties, unknown_name
 from sprii_envs.vector import SpriiVectorEnv
@@ -128,7 +128,7 @@ class RepeatSystem(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if not isinstance(env.unwrapped, SpriiEnv):
             raise ValueError(f"RepeatSystem needs a single environment of sprii_envs, got {env}")
         _sees_resets(env, "RepeatSystem")
-        if not isinstance(episodes, int | np.integer) or isinstance(episodes, bool) or episodes < 1:
+        if not isinstance(episodes, int | np.integer) or not is_real(episodes) or episodes < 1:
             raise ValueError(f"episodes must be an int ≥ 1, got {episodes!r}")
         RecordConstructorArgs.__init__(self, episodes=episodes)
         gym.Wrapper.__init__(self, env)
@@ -351,7 +351,7 @@ def _source(
     """What the arguments of `ContextObservation` mean; ValueError if they mean nothing."""
     if callable(context):
         for name, value in (("size", size), ("history", history)):
-            good = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
+            good = isinstance(value, int | np.integer) and is_real(value) and value >= 1
             if not good and (value is not None or name == "size"):
                 raise ValueError(f"an encoder needs {name}, an int ≥ 1, got {value!r}")
         return _Encoded(context, int(size or 0), history, single)
@@ -368,8 +368,10 @@ def _source(
         if context not in properties:
             raise unknown_name("context", context, ("all", "none", *properties.names))
         names = (context,)
-    else:
+    elif isinstance(context, Iterable):
         names = tuple(context)
+    else:
+        raise ValueError(f"context must be names of properties, an encoder or a mapping of codes, got {context!r}")
     columns = tuple(properties.index(name) for name in names)
     if len(set(columns)) != len(columns):
         raise ValueError(f"context names a property twice: {names}")

@@ -341,6 +341,12 @@ class Bank:
         head = f"{info['protocol']} bank of {info['environment']} at {info['path']} (seed {info['seed']})"
         return "\n".join([head, *(f"  {name:<{width}} {text}" for name, text in rows)])
 
+    __iter__ = None  # neither over the columns' names, as a mapping's, nor over the episodes, as `len` counts
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a column of this name."""
+        return name in self._columns
+
     def __len__(self) -> int:
         """Number of episodes."""
         return self.protocol.episodes

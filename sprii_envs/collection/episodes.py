@@ -36,6 +36,12 @@ class RelatedEpisodes:
         """Number of episodes."""
         return len(self.table)
 
+    __iter__ = None  # neither over the columns' names, as a mapping's, nor over the episodes, as `len` counts
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a column of this name."""
+        return name in self.columns
+
     def __getitem__(self, name: str) -> NDArray[Any]:
         """A column; ValueError naming the legal ones."""
         if name not in self.columns:

@@ -82,6 +82,8 @@ class ByHook:
     def reset(self, item: Any, first: bool, seed: int) -> tuple[Any, dict[str, Any], Told | None]:
         """Begin an episode of `item` as `choose` sets it; where the environment tells nothing, that is the system."""
         options = self.choose(self.env, item)
+        if options is not None and not isinstance(options, Mapping):
+            raise ValueError(f"choose must return None or reset options, a mapping; it returned {options!r}")
         observation, info = self.env.reset(seed=seed, options=None if options is None else dict(options))
         return observation, info, told(self.env, observation, info) or _of_item(item)
 

@@ -105,6 +105,8 @@ class EpisodeTable:
     def __len__(self) -> int:
         return len(self.rows)
 
+    __iter__ = None  # neither over the columns' names, as a mapping's, nor over the episodes, as `len` counts
+
     def __contains__(self, name: object) -> bool:
         return name in self._columns
 

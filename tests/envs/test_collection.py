@@ -538,3 +538,19 @@ def test_chosen_systems_are_labelled_by_their_ids():
     table = collect_related(gym.make("MountainCarContinuous-v0"), systems=items, steps=2, choose=choose).table
     assert table["system"].tolist() == ["light", "light", "heavy", "heavy"]
     assert table["mass"].tolist() == [1.0, 1.0, 2.0, 2.0]
+
+
+def test_episodes_are_asked_by_column_and_not_gone_through():
+    found = collect_related(gym.make(D_CLEAN), steps=2)
+    assert "actions" in found
+    assert "systems" not in found
+    assert 0 not in found
+    for each in (found, found.table):
+        assert "system" in found.table
+        with pytest.raises(TypeError, match="not iterable"):
+            list(each)
+
+
+def test_a_hook_returns_options_or_nothing():
+    with pytest.raises(ValueError, match=r"choose must return None or reset options, a mapping; it returned \[\]"):
+        collect_related(gym.make(D_CLEAN), steps=2, choose=lambda env, item: [])

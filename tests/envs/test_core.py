@@ -921,3 +921,29 @@ def test_wrapped_vectors_have_the_attributes_of_what_they_wrap():
         assert wrapped.call("vary", "drag", [1.0]) == env.call("vary", "drag", [1.0])
         wrapped.set_attr("label", [1, 2])
         assert env.get_attr("label") == (1, 2)
+
+
+@pytest.mark.parametrize("slot", [3, -4, True, 1.0, "0"], ids=repr)
+def test_slots_are_numbered(slot):
+    env = SpriiVectorEnv(DClean(), 3)
+    env.reset(seed=0)
+    still = np.zeros((2, 2))
+    for call in (
+        lambda: env.system(slot),
+        lambda: env.vary(slot, "drag", [1.0]),
+        lambda: env.counterfactual(slot, [[1.0]], still),
+        lambda: env.sensitivity(slot, "drag", still),
+    ):
+        with pytest.raises((TypeError, ValueError), match=r"^slot must be"):
+            call()
+    assert env.system(-1) == env.system(2)
+
+
+def test_masks_and_contexts_of_other_kinds_are_refused():
+    env = SpriiVectorEnv(DClean(), 2)
+    env.reset(seed=0)
+    mask = np.ma.array([True, True], mask=[False, True])
+    assert "reset_mask must be" in message(lambda: env.reset(options={"reset_mask": mask}))
+    assert "context must be" in message(lambda: ContextObservation(gym.make(ID), 5))
+    for size in (np.timedelta64(64), True, "64", (64.0, 64.0)):
+        assert "image_size must be" in message(lambda s=size: SpriiEnv(DClean(), image_size=s))

@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import gymnasium as gym
 import numpy as np
@@ -283,3 +283,20 @@ def test_labels_and_levels_are_not_made_from_other_things():
             PersistentProperty("x", "x", "1", low, 10**41, 10**40)
     with pytest.raises(TypeError):
         DRAG.is_physical("1")
+
+
+def test_a_set_is_a_sequence_of_systems_also_found_by_id():
+    s = make_set()
+    assert isinstance(s, Sequence)
+    assert s.index("c") == s.index(s["c"]) == s.index("c", 1, 3) == 2
+    assert s.count(s["c"]) == 1
+    for absent in ("z", System(s["c"].values, id="c"), s["c"].replace(drag=3.0)):
+        with pytest.raises(ValueError, match=r"unknown system id|is not in the set"):
+            s.index(absent)
+    with pytest.raises(ValueError, match="'c' is not in the set"):
+        s.index("c", 3)
+    for key in (True, np.True_):
+        with pytest.raises(TypeError, match="indexed by position"):
+            s[key]
+    with pytest.raises(ValueError, match="PersistentProperty declarations, got 'drag'"):
+        SystemSet(["drag"], [[1.0]])
