@@ -47,7 +47,7 @@ def reals(value: Any, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     Refused are strings, bytes, booleans, None, dates, complex and structured values, masked arrays, integers beyond 64
     bits, and tensors that NumPy cannot read, as those that require gradients.
     """
-    given = _array(value)
+    given = value if type(value) is np.ndarray else _array(value)  # no call more in the hot path of every step
     kind = given.dtype.kind
     if kind not in "fiu" and not (
         kind == "O" and all(is_real(v) or isinstance(v, Fraction | Decimal) for v in given.flat)
@@ -70,8 +70,6 @@ def whole(value: Any, dtype: DTypeLike = np.int64) -> NDArray[Any]:
 
 def _array(value: Any) -> NDArray[Any]:
     """`value` as NumPy reads it; TypeError where it cannot, and where it would lose what the entries are."""
-    if type(value) is np.ndarray:
-        return value
     if isinstance(value, np.ma.MaskedArray | bytearray) or (
         isinstance(value, list | tuple) and not all(map(_kept, _leaves(value)))
     ):
