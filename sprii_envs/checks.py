@@ -1,4 +1,7 @@
-"""What may stand for a number in an argument: NumPy would turn strings, booleans, dates and masked entries into one."""
+"""What may stand for a number in an array: NumPy would turn strings, booleans, dates and masked entries into one.
+
+Also counts and seeds; single numbers of configs are the business of `fields`.
+"""
 
 import operator
 from collections.abc import Iterable, Iterator
