@@ -2,19 +2,22 @@
 
 Whoever writes a path first collects what killed writers of that path left beside it. A temporary file or folder is
 locked by its writer for as long as it is written, and the kernel lets go of the lock however the writer ends: what can
-be locked is nobody's any more. Where there is no `flock` (Windows), nothing is locked and nothing collected.
+be locked is nobody's any more. Where there is no `flock` (Windows, some network disks), nothing is locked and nothing
+collected.
 """
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 try:
@@ -23,9 +26,12 @@ except ImportError:
     fcntl = None
 
 StrPath = str | os.PathLike[str]
+T = TypeVar("T")
 
 _PART, _FORMER = ".part", ".former"
 """Endings of `.NAME.<hex>…`: what is being written or removed, and what stood at NAME until its successor does."""
+
+_LEFT = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{12}}({re.escape(_PART)}|{re.escape(_FORMER)})", re.DOTALL)
 
 
 class FileError(ValueError):
@@ -120,34 +126,53 @@ def written_file(path: StrPath) -> Iterator[Path]:
 def written_folder(path: StrPath) -> Iterator[Path]:
     """An empty temporary folder that becomes `path` when the block succeeds and vanishes when it does not.
 
-    What is at `path` stays until the new folder is whole. It is then set aside and removed once its successor is in
-    place; if the writer is killed in between, `recover` puts it back.
+    What is at `path` stays until the new folder is whole, and is then removed. Where the two cannot be exchanged at one
+    stroke it is set aside first; if the writer is killed in between, `recover` puts it back.
     """
     path = _place(path)
     temporary, descriptor = _temporary(path, folder=True)
-    former = path.with_name(f".{path.name}.{uuid4().hex[:12]}{_FORMER}")
-    held = None
     try:
         yield temporary
         for folder, _, names in os.walk(temporary):
             for name in names:
                 sync(Path(folder, name))
             sync(Path(folder))
-        if path.exists():
-            held = _hold(path)  # so that nobody takes it for left behind while it stands aside
-            os.replace(path, former)
-        os.replace(temporary, path)
-        sync(path.parent)
-        _remove_folder(former)
-    except BaseException:
+        replace_folder(temporary, path)
+    finally:
         _remove_folder(temporary)
+        os.close(descriptor)
+
+
+def replace_folder(folder: Path, path: Path) -> None:
+    """Move a whole folder to `path` on the same disk, and remove what is there: `written_folder` in its last moment.
+
+    Linux exchanges the two at one stroke, so that nobody finds nothing at `path`. `folder` is gone afterwards.
+    """
+    former = path.with_name(f".{path.name}.{uuid4().hex[:12]}{_FORMER}")
+    held = None
+    try:
+        if not path.exists():
+            os.replace(folder, path)
+        elif not _exchange(folder, path):
+            with contextlib.suppress(OSError):
+                held = _hold(path)  # so that nobody takes it for left behind while it stands aside
+            os.replace(path, former)
+            os.replace(folder, path)
+        sync(path.parent)
+    finally:
         if former.exists() and not path.exists():
             os.replace(former, path)
-        raise
-    finally:
-        os.close(descriptor)
+        _remove_folder(former)
         if held is not None:
             os.close(held)
+    _remove_folder(folder)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Whether the system could exchange two names at one stroke."""
+    call = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return call is not None and call(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
 
 
 def recover(path: StrPath) -> None:
@@ -161,20 +186,19 @@ def collect(folder: StrPath, name: str | None = None) -> None:
     if fcntl is None:
         return
     try:
-        entries = [e for e in os.listdir(folder) if e.startswith(".") and e.endswith((_PART, _FORMER))]
+        entries = [found for entry in sorted(os.listdir(folder)) if (found := _LEFT.fullmatch(entry))]
     except OSError:
         return
-    for entry in sorted(entries):
-        stem = entry[1:].rpartition(".")[0].rpartition(".")[0]
-        if not stem or name not in (None, stem):
+    for entry in entries:
+        stem, left = entry["name"], Path(folder, entry[0])
+        if name not in (None, stem):
             continue
-        left = Path(folder, entry)
         with contextlib.suppress(OSError):  # a disk that cannot be written holds nobody up
             descriptor = _hold(left)
             if descriptor is None:
                 continue
             try:
-                if entry.endswith(_FORMER) and not os.path.lexists(Path(folder, stem)):
+                if left.name.endswith(_FORMER) and not os.path.lexists(Path(folder, stem)):
                     os.replace(left, Path(folder, stem))
                 elif left.is_dir():
                     _remove_folder(left)
@@ -200,20 +224,34 @@ def _temporary(path: Path, folder: bool) -> tuple[Path, int]:
             temporary.mkdir()
         else:
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        with contextlib.suppress(FileNotFoundError):  # collected between its making and its lock
-            if (descriptor := _hold(temporary)) is not None:
-                return temporary, descriptor
+        try:
+            descriptor = _hold(temporary)
+        except FileNotFoundError:  # collected between its making and its lock
+            continue
+        except OSError:  # a disk without locks: nobody collects there
+            return temporary, os.open(os.devnull, os.O_RDONLY)
+        if descriptor is not None:
+            return temporary, descriptor
 
 
 def _hold(path: Path) -> int | None:
-    """A descriptor that holds the lock of a file or folder; None if somebody else does. Links are not followed."""
+    """A descriptor that holds the lock of a file or folder; None if somebody else does. Links are not followed.
+
+    Raises:
+        OSError: there is nothing of that name, or it cannot be locked.
+    """
     if fcntl is None:
         return os.open(os.devnull, os.O_RDONLY)
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    with contextlib.suppress(BlockingIOError):
+    try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
+        if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
             return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except OSError:
+        os.close(descriptor)
+        raise
     os.close(descriptor)
     return None
 
@@ -315,6 +353,37 @@ def check_file(
         raise error(_damaged(os.fspath(path), f"{kind}: {size:,} bytes, expected {entry['bytes']:,}", remedy))
     if checksums and checksum(path) != entry["sha256"]:
         raise error(_damaged(os.fspath(path), "its checksum is another", remedy))
+
+
+def revision(path: StrPath | int) -> tuple[int, int, int] | None:
+    """What is another after a file or folder was replaced or written, whatever name it has; None if there is none.
+
+    `path` may be an open file's descriptor.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def read_folder(folder: StrPath, read: Callable[[], T], error: type[ValueError] = FileError) -> T:
+    """What `read()` gives of a folder that stays the same meanwhile: it reads again if another took its place.
+
+    Raises:
+        error: what `read` raises of a folder that stayed the same; the folder never does.
+    """
+    for _ in range(100):
+        before = revision(folder)
+        try:
+            result = read()
+        except error:
+            if revision(folder) == before:
+                raise
+            continue
+        if revision(folder) == before:
+            return result
+    raise error(f"{os.fspath(folder)} changes all the time: it cannot be read while something writes to it")
 
 
 def sync(path: StrPath) -> None:

@@ -1,37 +1,50 @@
+import errno
 import json
 import os
-import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from sprii_envs import files
 
-WRITER = """
-import os, sys, time
+WRITERS = """
+import os, sys
 from pathlib import Path
 from sprii_envs import files
-path, kill_at = Path(sys.argv[1]), int(sys.argv[2])
-calls = 0
+root, kind = Path(sys.argv[1]), sys.argv[2]
+def write(path, text):
+    if kind == "file":
+        files.write_whole(path, text.encode())
+    else:
+        with files.written_folder(path) as folder:
+            (folder / "a").write_text(text)
+            (folder / "b").write_text(text)
+left = [0]
 def counted(call):
     def wrapper(*args, **kwargs):
-        global calls
-        calls += 1
-        if calls == kill_at:
+        left[0] -= 1
+        if not left[0]:
             os.kill(os.getpid(), 9)
         return call(*args, **kwargs)
     return wrapper
-for name in ("open", "replace", "mkdir", "fsync", "unlink", "rmdir"):
-    setattr(os, name, counted(getattr(os, name)))
-if sys.argv[3] == "folder":
-    with files.written_folder(path) as folder:
-        (folder / "a").write_text("new")
-        (folder / "b").write_text("new")
-else:
-    files.write_whole(path, b"new")
+if kind == "without exchange":
+    files._exchange = lambda one, other: False
+for kill_at in range(1, 100):
+    write(root / str(kill_at) / "x", "old")
+    if not (child := os.fork()):
+        for name in ("open", "replace", "mkdir", "fsync", "unlink", "rmdir"):
+            setattr(os, name, counted(getattr(os, name)))
+        left[0] = kill_at
+        write(root / str(kill_at) / "x", "new")
+        os._exit(0)
+    if os.waitpid(child, 0)[1] == 0:
+        print(kill_at)
+        break
 """
+"""Overwrites a path in forked children, each killed at a later call of the system than the one before."""
 
 HOLDER = """
 import time
@@ -46,26 +59,23 @@ def contents(path: Path) -> object:
     return {f.name: f.read_text() for f in path.iterdir()} if path.is_dir() else path.read_text()
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.parametrize("kind", ["file", "folder", "without exchange"])
 def test_a_killed_writer_leaves_the_old_or_the_new_and_the_next_collects_the_rest(tmp_path: Path, kind: str) -> None:
-    old, new = ("old", "new") if kind == "file" else ({"a": "old"}, {"a": "new", "b": "new"})
-    for kill_at in range(1, 60):
-        root = tmp_path / str(kill_at)
-        path = root / "x"
-        if kind == "file":
-            files.write_whole(path, b"old")
-        else:
-            with files.written_folder(path) as folder:
-                (folder / "a").write_text("old")
-        ended = subprocess.run([sys.executable, "-c", WRITER, str(path), str(kill_at), kind], check=False)
+    old, new = ("old", "new") if kind == "file" else ({"a": "old", "b": "old"}, {"a": "new", "b": "new"})
+    ended = subprocess.run(
+        [sys.executable, "-c", WRITERS, str(tmp_path), kind], check=True, stdout=subprocess.PIPE, text=True
+    )
+    last = int(ended.stdout)
+    assert last > 6
+    outcomes = []
+    for kill_at in range(1, last + 1):
+        path = tmp_path / str(kill_at) / "x"
         files.recover(path)
-        assert contents(path) in (old, new)
-        assert os.listdir(root) == ["x"]
-        if ended.returncode == 0:
-            assert contents(path) == new
-            return
-        assert ended.returncode == -signal.SIGKILL
-    pytest.fail("the writer never came to its end")
+        outcomes.append(contents(path))
+        assert os.listdir(path.parent) == ["x"]
+    first = outcomes.index(new)
+    assert outcomes == [old] * first + [new] * (last - first)
 
 
 def test_a_living_writer_is_not_collected(tmp_path: Path) -> None:
@@ -75,6 +85,50 @@ def test_a_living_writer_is_not_collected(tmp_path: Path) -> None:
         files.write_whole(tmp_path / "y", b"another path")
         assert folder.exists()
     assert contents(tmp_path / "x") == {"a": "new"}
+
+
+def test_a_file_of_somebody_else_is_not_collected(tmp_path: Path) -> None:
+    for name in (".x.notes.part", ".x.part", "x.0123456789ab.part"):
+        (tmp_path / name).write_text("dear")
+    files.write_whole(tmp_path / "x", b"new")
+    assert len(os.listdir(tmp_path)) == 4
+
+
+def test_a_disk_without_locks_is_written_and_nothing_collected_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    (tmp_path / ".x.0123456789ab.part").write_text("of a living writer, maybe")
+    files.write_whole(tmp_path / "x", b"new")
+    with files.written_folder(tmp_path / "folder") as folder:
+        (folder / "a").write_text("new")
+    assert sorted(os.listdir(tmp_path)) == [".x.0123456789ab.part", "folder", "x"]
+
+
+def test_what_is_read_of_a_folder_is_of_one_folder(tmp_path: Path) -> None:
+    path, calls = tmp_path / "x", []
+
+    def read() -> str:
+        first = (path / "a").read_text()
+        calls.append(1)
+        if len(calls) < 3:
+            write(str(len(calls)))
+        return first + (path / "b").read_text()
+
+    def write(value: str) -> None:
+        with files.written_folder(path) as folder:
+            (folder / "a").write_text(value)
+            (folder / "b").write_text(value)
+
+    write("0")
+    assert files.read_folder(path, read) == "22"
+    with pytest.raises(files.FileError, match="does not exist"):
+        files.read_folder(path, lambda: files.read_json(path / "c"))
+    with pytest.raises(files.FileError, match="changes all the time"):
+        files.read_folder(path, lambda: os.utime(path, ns=(0, time.monotonic_ns())))
 
 
 def test_a_failed_write_leaves_what_was(tmp_path: Path) -> None:
