@@ -107,7 +107,11 @@ def write_whole(path: StrPath, data: bytes) -> None:
 
 @contextlib.contextmanager
 def written_file(path: StrPath) -> Iterator[Path]:
-    """An empty temporary file that becomes `path` when the block succeeds and vanishes when it does not."""
+    """An empty temporary file that becomes `path` when the block succeeds and vanishes when it does not.
+
+    Raises:
+        OSError: naming `path`, if it cannot be written.
+    """
     path = _place(path)
     temporary, descriptor = _temporary(path, folder=False)
     try:
@@ -115,10 +119,12 @@ def written_file(path: StrPath) -> Iterator[Path]:
         sync(temporary)
         os.replace(temporary, path)
         sync(path.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except OSError as cause:
+        if cause.errno and cause.filename in (None, os.fspath(temporary)):  # a full disk is told of without a name
+            cause.filename = os.fspath(path)
         raise
     finally:
+        temporary.unlink(missing_ok=True)
         os.close(descriptor)
 
 

@@ -12,6 +12,7 @@ from sprii_envs.banks.protocols import (
     SPRING_SEALED,
     SWIMMER,
     BankProtocol,
+    register,
 )
 from sprii_envs.banks.storage import BankError
 
@@ -29,4 +30,5 @@ __all__ = [
     "Behaviour",
     "ForceSegments",
     "build",
+    "register",
 ]

@@ -1,15 +1,16 @@
 """An open bank: its table, its systems, and windows of its columns read straight from the disk."""
 
+import contextlib
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs import rendering
+from sprii_envs import files, rendering
 from sprii_envs.banks import simulate, storage
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.ranges import Ranges, ranges
@@ -33,12 +34,16 @@ class Bank:
     Columns are memory maps, opened on first use: `bank["states"]` has shape (episodes, steps, 4). Episode ids
     are the row numbers 0…E−1 of every column. A pickled bank carries its path, never its data, and is
     reopened lazily where it is unpickled.
+
+    All that is read is of the bank that was opened. Where another has been built at its path meanwhile, or a file
+    written to, what is mapped already stays and the first read of anything else is a BankError.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         """Use `Bank.open`, which checks the files."""
         self.path = path
         self._manifest = manifest
+        self._revisions = {name: files.revision(os.path.join(path, name)) for name in manifest.files}
         self._columns = {column.name: column for column in manifest.columns}
         self._maps: dict[str, tuple[mmap.mmap, NDArray[Any]]] = {}
         self._table: EpisodeTable | None = None
@@ -58,21 +63,35 @@ class Bank:
         SHA-256 (reads everything), None only reads the manifest. With `protocol`, the bank must have been
         built by it. Raises BankError, naming file and cause, for a missing or unfinished bank, a missing,
         truncated or altered file, a damaged manifest or table, another schema or another protocol.
+
+        A protocol with a behaviour or population of a class that is not registered here (`banks.register`) can be
+        read all the same.
         """
         if verify not in ("size", "checksums", None):
             raise ValueError(f"verify must be 'size', 'checksums' or None, got {verify!r}")
-        path = Path(path)
-        if path.name.endswith(".partial") and (path / "build.json").exists():
+        place = files.absolute(path)
+        bank = files.read_folder(place, lambda: cls._read(place, verify), BankError)
+        if protocol is not None and protocol != bank.protocol:
+            raise BankError(f"{place}: bank of another protocol ({bank.protocol.differences(protocol)})")
+        return bank
+
+    @classmethod
+    def _read(cls, path: Path, verify: Verify) -> "Bank":
+        if path.name.endswith(".partial") and os.path.lexists(path / "build.json"):
             raise BankError(f"{path}: {_UNFINISHED}")
-        if not path.is_dir():
+        try:
+            names = os.listdir(path)
+        except NotADirectoryError:
+            raise BankError(f"{path}: no bank here (not a folder)") from None
+        except FileNotFoundError:
             if storage.partial_path(path).exists():
-                raise BankError(f"{path}: {_UNFINISHED}")
-            raise BankError(f"{path}: no bank here ({'not a folder' if path.exists() else 'no such folder'})")
-        if not (path / storage.MANIFEST).exists():
+                raise BankError(f"{path}: {_UNFINISHED}") from None
+            raise BankError(f"{path}: no bank here (no such folder)") from None
+        except OSError as error:
+            raise BankError(f"{path} cannot be read: {error.strerror}") from error
+        if storage.MANIFEST not in names:
             raise BankError(f"{path / storage.MANIFEST}: missing, so {path} is not a bank or is damaged")
         bank = cls(path, Manifest.read(path))
-        if protocol is not None and protocol != bank.protocol:
-            raise BankError(f"{path}: bank of another protocol ({bank.protocol.differences(protocol)})")
         if verify is not None:
             bank.verify(checksums=verify == "checksums")
         return bank
@@ -103,10 +122,8 @@ class Bank:
         """
         if self._table is None:
             path = self.path / storage.TABLE
-            try:
+            with self._reading(storage.TABLE):
                 table = EpisodeTable.load(path)
-            except (OSError, ValueError) as error:
-                raise BankError(f"{path}: damaged episode table: {error}") from error
             needed = ("episode", "system", "rollout", "length", "split", *self._manifest.properties.names, "ending")
             for name in needed:
                 if name not in table:
@@ -163,13 +180,49 @@ class Bank:
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """A column as a read-only memory map (episodes, entries, *item); BankError if it cannot be."""
+        column = self.column(name)
         if name not in self._maps:
-            column = self.column(name)
-            storage.check_size(self.path / column.file, column.bytes)
-            with open(self.path / column.file, "rb") as file:
+            with self._reading(column.file), open(self.path / column.file, "rb") as file:
+                self._check_size(column.file)
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self._maps[name] = mapped, np.frombuffer(mapped, column.dtype).reshape(column.shape)
+        elif self._is_written(column.file):
+            raise self._changed(column.file)
         return self._maps[name][1]
+
+    def _is_written(self, name: str) -> bool:
+        """Whether a mapped file was written to, and the map with it; another file of its name leaves the map as it was.
+
+        To touch the map of a file that was cut short would end the process.
+        """
+        now, then = files.revision(os.path.join(self.path, name)), self._revisions[name]
+        return now != then and now is not None and then is not None and now[0] == then[0]
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """Around reading a file of the bank: BankError unless it is, before and after, that of the bank opened."""
+        self._check_same(name)
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            self._check_same(name)
+            if isinstance(error, BankError):
+                raise
+            if isinstance(error, OSError):
+                raise BankError(f"{self.path / name} cannot be read: {error.strerror}") from error
+            raise BankError(f"{error}; {storage.REMEDY}") from error
+        self._check_same(name)
+
+    def _check_same(self, name: str) -> None:
+        if files.revision(os.path.join(self.path, name)) != self._revisions[name]:
+            raise self._changed(name)
+
+    def _changed(self, name: str) -> BankError:
+        return BankError(f"{self.path / name} was replaced or changed after the bank was opened: open the bank again")
+
+    def _check_size(self, name: str, checksums: bool = False) -> None:
+        recorded, path = self._manifest.files[name], self.path / name
+        files.check_file(path, recorded, checksums=checksums, error=BankError, remedy=storage.REMEDY)
 
     def windows(
         self,
@@ -257,16 +310,10 @@ class Bank:
 
     def verify(self, *, checksums: bool = True) -> None:
         """BankError naming the first file that is missing or altered (in size, with `checksums` at all)."""
-        for name, recorded in self._manifest.files.items():
-            storage.check_size(self.path / name, recorded["bytes"])
-        if not checksums:
-            return
-        for name, recorded in self._manifest.files.items():
-            found = storage.checksum(self.path / name)
-            if found != recorded["sha256"]:
-                raise BankError(
-                    f"{self.path / name}: contents changed: SHA-256 {found[:12]}…, expected {recorded['sha256'][:12]}…"
-                )
+        for thorough in (False, True) if checksums else (False,):
+            for name in self._manifest.files:
+                with self._reading(name):
+                    self._check_size(name, thorough)
 
     def info(self) -> dict[str, Any]:
         """What the bank holds, as JSON values; `describe()` is the same for people.
@@ -306,7 +353,7 @@ class Bank:
             "signals": {
                 name: float(((self[name] != 0) & within).any(axis=1).mean())
                 for name in self._columns
-                if name in self.world.signals
+                if name not in simulate.COLUMNS
             },
             "packages": dict(self._manifest.packages),
             "fingerprint": self.fingerprint,
@@ -358,12 +405,12 @@ class Bank:
 
     def __getstate__(self) -> dict[str, Any]:
         """Path and fingerprint only."""
-        return {"path": str(self.path.absolute()), "fingerprint": self.fingerprint}
+        return {"path": str(self.path), "fingerprint": self.fingerprint}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Reopen; BankError if another bank lies at the path by now."""
         path = Path(state["path"])
-        self.__init__(path, Manifest.read(path))
+        self.__dict__ = Bank.open(path, None).__dict__
         if self.fingerprint != state["fingerprint"]:
             raise BankError(f"{path}: not the bank that was pickled: it has been replaced meanwhile")
 

@@ -1,17 +1,19 @@
 """Building a bank: chunk by chunk, in parallel, resumable after `kill -9`, atomic at the end.
 
-While it is built, a bank at `path` lives in `path.partial/`:
+While it is built, a bank at `path` (or where a link at `path` leads) lives in `path.partial/`:
 
     build.json   the protocol and the package versions
     journal      a line per finished chunk (number, SHA-256), written once its bytes are on the disk
     outcome.i32  length and ending of every episode, for the table
-    data/        the future bank; renamed to `path` as the very last act
+    spare        room for table and manifest, so that a full disk is told of at the start
+    data/        the future bank; takes its place at `path` as the very last act
 """
 
 import contextlib
 import errno
 import hashlib
 import io
+import json
 import multiprocessing
 import os
 import platform
@@ -28,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs import __version__
+from sprii_envs import __version__, files
 from sprii_envs.banks import simulate, storage
 from sprii_envs.banks.bank import Bank
 from sprii_envs.banks.protocols import BankProtocol
@@ -40,9 +42,16 @@ from sprii_envs.world import draw_states
 Progress = Callable[[int, int], None]
 
 _OUTCOME = "outcome.i32"
-_PARTIAL = {"build.json", "build.json.tmp", "journal", "journal.tmp", _OUTCOME, "data", "replaced"}
+_PARTIAL = {"build.json", "journal", _OUTCOME, "spare", "data"}
+_OVERWRITE = "pass overwrite=True (--overwrite)"
 _PIECE = 2**22
 """Bytes of frames drawn, written and read at once."""
+
+_OVERHEAD = 2**10
+"""Bytes that the table's file adds to an array, at most (measured: 600)."""
+
+_FILES = 5
+"""Files made one after the other: build.json, journal, table, manifest, and one until it is whole."""
 
 
 def build(
@@ -64,46 +73,51 @@ def build(
     `overwrite` replaces it. With `wait`, a second builder of the same bank waits for the first instead of
     raising an error.
 
+    A link at `path` stays: what it leads to is built or replaced.
+
     Raises BankError, always naming the path: too little disk space (checked before anything is written; if
     space runs out midway, the finished chunks stay in `path.partial` and the same call resumes), another
-    protocol, another builder, a killed worker, or a folder that is not a bank (which is never replaced).
+    protocol, another builder, a killed worker, or a folder that is not a bank (which is never replaced). ValueError for
+    a protocol that cannot be built or recorded: with a behaviour that is not registered, say (`banks.register`).
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
-    path = Path(os.path.abspath(path))
+    place, path = files.absolute(path), Path(os.path.realpath(path))
     partial = storage.partial_path(path)
-    if (bank := _finished(protocol, path, overwrite)) and not _is_ours(partial):
-        return bank
-    with _disk_errors(protocol, path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with storage.lock(path, wait):
-            if not _finished(protocol, path, overwrite):
-                _Build(protocol, path, overwrite).run(workers, progress)
-            # With data in it, it is an unfinished build of another protocol: not ours to end.
-            if _is_ours(partial) and not (partial / "data").exists():
-                shutil.rmtree(partial, ignore_errors=True)
-    return Bank.open(path)
+    with _disk_errors(path):
+        finished = _finished(protocol, path, overwrite)
+        if not finished:
+            protocol.check_recorded()
+        if not finished or _is_ours(partial):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with storage.lock(path, wait):
+                files.recover(path)
+                if not _finished(protocol, path, overwrite):
+                    _Build(protocol, path, overwrite).run(workers, progress)
+                if _is_left(partial, protocol):
+                    shutil.rmtree(partial, ignore_errors=True)
+    return Bank.open(place)
 
 
-def _finished(protocol: BankProtocol, path: Path, overwrite: bool) -> Bank | None:
-    """The bank at `path` if it has this protocol; BankError if what is there may not be replaced."""
+def _finished(protocol: BankProtocol, path: Path, overwrite: bool) -> bool:
+    """Whether the bank at `path` is there; BankError if what is there may not be replaced."""
     if not os.path.lexists(path) or (path.is_dir() and not any(path.iterdir())):
-        return None
-    if not (path / storage.MANIFEST).exists():
+        return False
+    if not path.is_dir() or storage.MANIFEST not in os.listdir(path):
         raise BankError(f"{path}: exists and is not a bank (no {storage.MANIFEST}); it will not be replaced")
     try:
         bank = Bank.open(path)
     except BankError as error:
         if overwrite:
-            return None
-        raise BankError(f"{error}; pass overwrite=True (--overwrite) to build it anew") from error
+            return False
+        raise BankError(f"{error}; {_OVERWRITE} to build it anew") from error
     if bank.protocol == protocol:
-        return bank
+        return True
     if overwrite:
-        return None
+        return False
     raise BankError(
         f"{path}: holds a bank of another protocol ({bank.protocol.differences(protocol)}); "
-        "choose another path or pass overwrite=True (--overwrite)"
+        f"choose another path or {_OVERWRITE}"
     )
 
 
@@ -120,11 +134,18 @@ class _Build:
         self.systems = simulate.systems(protocol, self.drawn)
         outcome = Column("outcome", _OUTCOME, "<i4", (protocol.episodes, 1, 2), "observation")
         self.targets = (*((self.data / c.file, c) for c in self.columns), (self.partial / _OUTCOME, outcome))
+        self.spare = self.partial / "spare"
         self.packages = {"python": platform.python_version(), "numpy": np.__version__, "sprii": __version__}
         self.packages |= {name: _version(name, protocol) for name in simulate.world(protocol).packages}
-        self.done = self._take_up(overwrite)
+        self.room = self._room()
+        with _disk_errors(path, self._needed):
+            self.done = self._take_up(overwrite)
 
     def run(self, workers: int, progress: Progress | None) -> None:
+        with _disk_errors(self.path, self._needed):
+            self._run(workers, progress)
+
+    def _run(self, workers: int, progress: Progress | None) -> None:
         todo = [chunk for chunk in self.chunks if chunk.number not in self.done]
         total = self.protocol.episodes
         finished = total - sum(chunk.end - chunk.begin for chunk in todo)
@@ -163,7 +184,7 @@ class _Build:
             raise BankError(f"{self.partial}: is in the way and not an unfinished build; move it")
         if (self.partial / "build.json").exists():
             try:
-                found = storage.read_json(self.partial / "build.json")
+                found = files.read_json(self.partial / "build.json", BankError, f"{_OVERWRITE} to discard it")
                 if found != header:
                     raise BankError(self._refusal(found))
             except BankError:
@@ -172,14 +193,18 @@ class _Build:
                 shutil.rmtree(self.partial)
         elif self.partial.exists():
             shutil.rmtree(self.partial)
-        self._check_space()
         fresh = not self.partial.exists()
+        if not fresh and self.data.exists():  # table and manifest of a build that was killed in its last moments
+            for stray in set(os.listdir(self.data)) - {column.file for column in self.columns}:
+                (self.data / stray).unlink()
+        self._check_space()
         try:
             self.data.mkdir(parents=True, exist_ok=True)
             for path, column in self.targets:
                 storage.reserve(path, column.bytes)
+            storage.reserve(self.spare, self.room)
             if fresh:
-                storage.write_json(self.partial / "build.json", header)
+                files.write_json(self.partial / "build.json", header)
         except OSError:
             if fresh:
                 shutil.rmtree(self.partial, ignore_errors=True)
@@ -189,37 +214,51 @@ class _Build:
     def _refusal(self, found: dict[str, Any]) -> str:
         begun = f"{self.partial}: an unfinished build"
         try:
-            other = BankProtocol.from_dict(found["protocol"])
+            other = BankProtocol.from_dict(found["protocol"], unknown=True)
         except (KeyError, TypeError, ValueError):
-            return f"{begun} of an unknown protocol; pass overwrite=True (--overwrite) to discard it"
+            return f"{begun} of an unknown protocol; {_OVERWRITE} to discard it"
         if other != self.protocol:
             differences = other.differences(self.protocol)
-            return f"{begun} of another protocol ({differences}); pass overwrite=True (--overwrite) to discard it"
+            return f"{begun} of another protocol ({differences}); {_OVERWRITE} to discard it"
         return (
             f"{begun} with other packages ({found.get('packages')}, now {self.packages}), which may not give "
-            "the same bytes; resume it with those or pass overwrite=True (--overwrite) to discard it"
+            f"the same bytes; resume it with those or {_OVERWRITE} to discard it"
         )
 
     def _check_space(self) -> None:
-        if _needed(self.protocol, self.path) > storage.free_bytes(self.path):
-            raise BankError(_no_space(self.protocol, self.path))
+        """What can fail at the end is refused at the start: BankError unless there is room for bytes and files."""
+        new = [path for path in (self.partial, self.data, self.spare, *self._targets()) if not path.exists()]
+        if self._needed() > storage.free_bytes(self.path) or len(new) + _FILES > storage.free_files(self.path):
+            raise BankError(_no_space(self.path, self._needed()))
+
+    def _targets(self) -> list[Path]:
+        return [path for path, _ in self.targets]
+
+    def _needed(self) -> int:
+        """Bytes still to be allocated."""
+        sizes = {**{path: column.bytes for path, column in self.targets}, self.spare: self.room}
+        return sum(size - min(size, _allocated(path)) for path, size in sizes.items())
+
+    def _room(self) -> int:
+        """Bytes that the table and the manifest take at most, and the last of the journal."""
+        longest = max(range(len(self.endings)), key=lambda code: len(self.endings[code]))
+        table = self._table(np.full((self.protocol.episodes, 2), (1, longest)))
+        arrays = [table.rows, *(table[name] for name in table.columns)]
+        return sum(array.nbytes + _OVERHEAD for array in arrays) + len(json.dumps(self.protocol.to_dict())) + 2**16
 
     def _journaled(self) -> set[int]:
         """Chunks whose bytes agree with their last line in the journal. A line torn by a crash is cut off."""
         path = self.partial / "journal"
         path.touch()
         lines = path.read_text(encoding="ascii", errors="replace").splitlines(keepends=True)
+        numbers = {str(chunk.number): chunk.number for chunk in self.chunks}
         digests: dict[int, str] = {}
         for line in lines:
             parts = line.split()
-            whole = line.endswith("\n") and len(parts) == 2 and parts[0].isdecimal()
-            if whole and int(parts[0]) < len(self.chunks):
-                digests[int(parts[0])] = parts[1]
+            if line.endswith("\n") and len(parts) == 2 and parts[0] in numbers:
+                digests[numbers[parts[0]]] = parts[1]
         good = {i for i, digest in digests.items() if self._digest_on_disk(self.chunks[i]) == digest}
-        temporary = self.partial / "journal.tmp"
-        temporary.write_text("".join(f"{i} {digests[i]}\n" for i in sorted(good)), encoding="ascii")
-        storage.sync_file(temporary)
-        os.replace(temporary, path)
+        files.write_whole(path, "".join(f"{i} {digests[i]}\n" for i in sorted(good)).encode("ascii", "replace"))
         return good
 
     def _digest_on_disk(self, chunk: Chunk) -> str:
@@ -258,32 +297,25 @@ class _Build:
 
     def _finish(self) -> None:
         """Table, checksums and manifest; then the rename that makes it a bank."""
-        names = [column.file for column in self.columns] + [storage.TABLE]
-        for stray in set(os.listdir(self.data)) - set(names):  # of a build that was killed in here
-            (self.data / stray).unlink()
-        table = self.data / storage.TABLE
-        self._table().save(table)
-        storage.sync_file(table)
+        self.spare.unlink()
+        outcome = np.fromfile(self.partial / _OUTCOME, "<i4").reshape(-1, 2)
+        self._table(outcome).save(self.data / storage.TABLE)
         storage.Manifest(
             protocol=self.protocol,
             properties=self.systems.properties,
             columns=self.columns,
-            files={
-                name: {
-                    "bytes": (self.data / name).stat().st_size,
-                    "sha256": storage.checksum(self.data / name),
-                }
-                for name in names
-            },
+            files=files.inventory(self.data),
             packages=self.packages,
         ).write(self.data)
-        replaced = self.partial / "replaced"
-        if self.path.exists():
-            os.replace(self.path, replaced)
-        os.replace(self.data, self.path)
-        storage.sync_folder(self.path.parent)
+        files.replace_folder(self.data, self.path)
 
-    def _table(self) -> EpisodeTable:
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """How an episode ends, by its code in the outcome."""
+        return (*simulate.OUTCOMES, *simulate.world(self.protocol).endings)
+
+    def _table(self, outcome: NDArray[np.integer]) -> EpisodeTable:
+        """The table, from the length and the code of the ending of every episode (episodes, 2)."""
         protocol, drawn = self.protocol, self.drawn
         system, rollout, kind = [], [], []
         first = 0
@@ -295,7 +327,6 @@ class _Build:
             kind.append(np.tile(np.repeat([str(p.kind) for p in parts], [p.episodes for p in parts]), count))
             first += count
         row = np.concatenate(system)
-        outcome = np.fromfile(self.partial / _OUTCOME, "<i4").reshape(-1, 2)
         columns: dict[str, NDArray[Any]] = {
             "episode": np.arange(protocol.episodes),
             "system": row,
@@ -310,7 +341,7 @@ class _Build:
         columns |= {name: self.systems.column(name)[row] for name in self.systems.names}
         if self.systems.levels is not None:
             columns |= {f"{n}_level": self.systems.levels[row, i] for i, n in enumerate(self.systems.names)}
-        columns["ending"] = np.array((*simulate.OUTCOMES, *simulate.world(protocol).endings))[outcome[:, 1]]
+        columns["ending"] = np.array(self.endings)[outcome[:, 1]]
         return EpisodeTable(columns)
 
 
@@ -323,23 +354,36 @@ def _version(package: str, protocol: BankProtocol) -> str:
 
 
 def _is_ours(partial: Path) -> bool:
-    """Whether this is the folder of an unfinished build, and nothing of anybody else's is in it."""
-    return partial.is_dir() and set(os.listdir(partial)) <= _PARTIAL
+    """Whether this is the folder of an unfinished build, and nothing of anybody else's is in it; links never are."""
+    if partial.is_symlink() or not partial.is_dir():
+        return False
+    files.collect(partial)
+    data = partial / "data"
+    entries = [*os.scandir(partial), *(os.scandir(data) if data.is_dir() else ())]
+    return set(os.listdir(partial)) <= _PARTIAL and not any(entry.is_symlink() for entry in entries)
 
 
-def _needed(protocol: BankProtocol, path: Path) -> int:
-    """Bytes still to be allocated for the columns of the bank at `path`."""
-    data = storage.partial_path(path) / "data"
-    return sum(column.bytes - _allocated(data / column.file) for column in simulate.columns(protocol))
+def _is_left(partial: Path, protocol: BankProtocol) -> bool:
+    """Whether an unfinished build beside the finished bank of `protocol` is nobody's: not that of another protocol."""
+    if not _is_ours(partial):
+        return False
+    if not ((partial / "data").exists() and (partial / "build.json").exists()):
+        return True
+    with contextlib.suppress(BankError):
+        return files.read_json(partial / "build.json", BankError).get("protocol") == protocol.to_dict()
+    return False
 
 
-def _no_space(protocol: BankProtocol, path: Path) -> str:
-    needed, free, partial = _needed(protocol, path), storage.free_bytes(path), storage.partial_path(path)
+def _no_space(path: Path, needed: int, cause: OSError | None = None) -> str:
+    free, partial = storage.free_bytes(path), storage.partial_path(path)
+    if storage.free_files(path) < _FILES:
+        reason = f"no more files can be made on its disk (no inodes left; {free:,} bytes free)"
+    elif needed > free or cause is None:
+        reason = f"{needed:,} bytes needed, {free:,} bytes free"
+    else:
+        reason = f"{cause.filename or 'a file'} could not be written: {cause.strerror} ({free:,} bytes free now)"
     kept = f"; finished chunks are kept in {partial}: free some space and the same call resumes"
-    return (
-        f"{path}: no disk space for this bank: {needed:,} bytes needed, {free:,} bytes free"
-        f"{kept if partial.exists() else ''}"
-    )
+    return f"{path}: no disk space for this bank: {reason}{kept if partial.exists() else ''}"
 
 
 def _allocated(path: Path) -> int:
@@ -410,7 +454,7 @@ def _work(chunk: Chunk) -> str:
 
 
 @contextlib.contextmanager
-def _disk_errors(protocol: BankProtocol, path: Path) -> Iterator[None]:
+def _disk_errors(path: Path, needed: Callable[[], int] = lambda: 0) -> Iterator[None]:
     """Turn an OSError into one BankError that says what to do."""
     try:
         yield
@@ -418,5 +462,5 @@ def _disk_errors(protocol: BankProtocol, path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise BankError(_no_space(protocol, path)) from error
-        raise BankError(f"{error.filename or path}: cannot be written: {error.strerror}") from error
+            raise BankError(_no_space(path, needed(), error)) from error
+        raise BankError(f"{error.filename or path} cannot be read or written: {error.strerror}") from error

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.banks.kinds import Registry, Unregistered
 from sprii_envs.fields import check, integer, integers, numbers
 from sprii_envs.properties import Array, PersistentProperties, SystemDistribution
 
@@ -238,14 +239,19 @@ class Union:
         return concatenate(parts)._replace(group=names)
 
 
-KINDS: dict[str, type[Any]] = {
-    kind.kind: kind for kind in (Uniform, Combinations, Interpolated, Extrapolated, FactorialBlocks, Union)
-}
+KINDS = Registry(
+    "population",
+    (Uniform, Combinations, Interpolated, Extrapolated, FactorialBlocks, Union),
+    fact="count",
+    method="draw",
+)
 
 
-def to_dict(population: Population) -> dict[str, Any]:
+def to_dict(population: Population | Unregistered) -> dict[str, Any]:
     """`population` as JSON values, with its `kind`."""
-    data: dict[str, Any] = {"kind": population.kind}
+    if isinstance(population, Unregistered):
+        return dict(population.recorded)
+    data: dict[str, Any] = {}
     for field in dataclasses.fields(population):  # pyright: ignore[reportArgumentType]
         value = getattr(population, field.name)
         if field.name == "groups":
@@ -253,24 +259,27 @@ def to_dict(population: Population) -> dict[str, Any]:
         if isinstance(value, Mapping):  # a list, because the order can count
             value = [[name, list(v) if isinstance(v, tuple) else v] for name, v in value.items()]
         data[field.name] = list(value) if isinstance(value, tuple) else value
-    return data
+    return KINDS.record(population, data)
 
 
-def from_dict(data: Mapping[str, Any]) -> Population:
-    """The population that `to_dict` wrote; ValueError for another kind or other fields."""
-    fields = dict(data)
-    kind = fields.pop("kind", None)
-    if kind not in KINDS:
-        raise ValueError(f"unknown population kind {kind!r}; known: {', '.join(sorted(KINDS))}")
-    expected = {field.name for field in dataclasses.fields(KINDS[kind])}
-    if set(fields) != expected:
-        raise ValueError(f"population {kind!r} needs exactly {sorted(expected)}, got {sorted(fields)}")
+def from_dict(data: Mapping[str, Any], *, unknown: bool = False) -> Population:
+    """The population that `to_dict` wrote; ValueError for another kind or other fields.
+
+    With `unknown`, a stand-in for a population of a class that is not registered here.
+    """
+    if unknown:
+        return KINDS.known(data, lambda: _from_dict(data, unknown), to_dict)
+    return _from_dict(data, unknown)
+
+
+def _from_dict(data: Mapping[str, Any], unknown: bool) -> Population:
+    cls, fields = KINDS.parse(data)
     for name in ("levels", "beyond", "groups"):
         if name in fields:
             fields[name] = dict(fields[name])
     if "groups" in fields:
-        fields["groups"] = {name: from_dict(group) for name, group in fields["groups"].items()}
-    return KINDS[kind](**fields)
+        fields["groups"] = {name: from_dict(group, unknown=unknown) for name, group in fields["groups"].items()}
+    return cls(**fields)
 
 
 def concatenate(parts: Sequence[Drawn]) -> Drawn:

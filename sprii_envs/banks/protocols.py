@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sprii_envs import rendering
 from sprii_envs.banks import behaviours, populations
@@ -77,7 +77,10 @@ class BankProtocol:
         check(self, integer, "seed", most=2**64 - 1)
         check(self, flag, "nested")
         systems: dict[str, int | Population] = {}
+        behaviours.KINDS.check(self.behaviour)
         for split, given in dict(self.systems).items():
+            if hasattr(given, "count"):
+                populations.KINDS.check(given)
             count = integer(f"BankProtocol.systems[{split!r}]", getattr(given, "count", given), least=1)
             systems[split] = given if hasattr(given, "count") else count
         object.__setattr__(self, "systems", systems)
@@ -155,17 +158,44 @@ class BankProtocol:
         return json.loads(json.dumps(data))
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "BankProtocol":
-        """The protocol that `to_dict` wrote; ValueError for missing, surplus or illegal fields."""
+    def from_dict(cls, data: Mapping[str, Any], *, unknown: bool = False) -> "BankProtocol":
+        """The protocol that `to_dict` wrote; ValueError for missing, surplus or illegal fields.
+
+        A behaviour or population of a class that is not registered here is illegal too, or with `unknown` becomes a
+        stand-in, good for reading a bank.
+        """
         expected = {f.name for f in dataclasses.fields(cls)}
         if set(data) != expected:
             missing, surplus = sorted(expected - set(data)), sorted(set(data) - expected)
             raise ValueError(f"protocol has missing fields {missing} and unknown fields {surplus}")
         systems = {
-            split: populations.from_dict(given) if isinstance(given, Mapping) else given
+            split: populations.from_dict(given, unknown=unknown) if isinstance(given, Mapping) else given
             for split, given in data["systems"]
         }
-        return cls(**{**data, "systems": systems, "behaviour": behaviours.from_dict(data["behaviour"])})
+        behaviour = behaviours.from_dict(data["behaviour"], unknown=unknown)
+        return cls(**{**data, "systems": systems, "behaviour": behaviour})
+
+    def check_recorded(self) -> None:
+        """ValueError unless a reader could make this protocol again from its JSON: what a build asks first."""
+        try:
+            again = BankProtocol.from_dict(json.loads(json.dumps(self.to_dict(), allow_nan=False)))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"protocol {self.name!r} cannot be recorded: {error}") from error
+        for mine, theirs in zip(self._recorded(), again._recorded(), strict=True):
+            if type(mine) is not type(theirs):
+                name, theirs = type(mine).__name__, f"{type(theirs).__module__}.{type(theirs).__qualname__}"
+                raise ValueError(
+                    f"protocol {self.name!r} cannot be recorded: the kind {mine.kind!r} of {name} is that of {theirs}; "
+                    f"give {name} a kind of its own and register it with sprii_envs.banks.register"
+                )
+        if again != self:
+            raise ValueError(f"protocol {self.name!r} cannot be recorded: read again, {self.differences(again)}")
+
+    def _recorded(self) -> list[Any]:
+        """What is recorded by the name of its kind."""
+        populated = [given for given in self.systems.values() if not isinstance(given, int)]
+        groups = [group for given in populated if isinstance(given, Union) for group in given.groups.values()]
+        return [self.behaviour, *populated, *groups]
 
     def __eq__(self, other: object) -> bool:
         """Equal in every field, the order of the splits included."""
@@ -179,6 +209,22 @@ class BankProtocol:
         """The fields in which `other` differs, as 'field: mine, not theirs'; empty when equal."""
         mine, theirs = self.to_dict(), other.to_dict()
         return "; ".join(f"{key}: {mine[key]!r}, not {theirs[key]!r}" for key in mine if mine[key] != theirs[key])
+
+
+Kind = TypeVar("Kind", bound=type[Any])
+
+
+def register(cls: Kind) -> Kind:
+    """Make a behaviour or population of one's own known by its `kind`; also a class decorator.
+
+    Protocols with it can then be built, and who has registered it opens their banks with it. Others open them for
+    reading. Raises ValueError for a class that is neither, that cannot be recorded, or whose kind is another's.
+    """
+    for kinds in (behaviours.KINDS, populations.KINDS):
+        if hasattr(cls, kinds.method):
+            kinds.register(cls)
+            return cls
+    raise ValueError(f"{cls.__name__} is no behaviour, which has a `policy`, and no population, which can `draw`")
 
 
 def _check_names(name: str, given: object, kinds: tuple[str, ...]) -> None:

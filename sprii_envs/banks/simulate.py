@@ -22,6 +22,9 @@ from sprii_envs.banks.storage import Column
 from sprii_envs.properties import SystemSet, unknown_name
 from sprii_envs.world import World, rollout
 
+COLUMNS = ("states", "actions", "rewards", "frames")
+"""The columns of a bank beside its world's signals."""
+
 SYSTEMS, STARTS, ACTIONS = range(3)  # streams; never renumber: the bytes of every bank depend on it
 
 
@@ -62,7 +65,9 @@ def world(protocol: BankProtocol) -> World:
         entry = gym.spec(protocol.env_id).entry_point
     except gym.error.Error as error:
         raise ValueError(f"protocol {protocol.name!r}: unknown environment: {error}") from error
-    module, _, env = entry.partition(":") if isinstance(entry, str) else ("", "", "")
+    if not isinstance(entry, str):
+        entry = f"{entry.__module__}:{entry.__qualname__}" if isinstance(entry, type) else ""
+    module, _, env = entry.partition(":")
     kind = getattr(import_module(module), env.removesuffix("Env"), None) if module else None
     if not (isinstance(kind, type) and issubclass(kind, World)):
         raise ValueError(f"protocol {protocol.name!r}: {protocol.env_id} is not one of our environments")

@@ -12,27 +12,25 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
-import time
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sprii_envs import files
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.properties import PersistentProperties, PersistentProperty
-
-try:
-    import fcntl
-except ImportError:  # Windows has no flock: there, two builders of one bank are not kept apart.
-    fcntl = None
 
 FORMAT = "sprii-bank"
 SCHEMA = 2
 MANIFEST = "bank.json"
 TABLE = "episodes.npz"
+REMEDY = "build the bank anew or copy it again"
 
 
 class BankError(ValueError):
@@ -55,7 +53,7 @@ class Column:
 
     def __post_init__(self) -> None:
         """ValueError for what no bank holds, above all object arrays and paths out of its folder."""
-        if not self.file or Path(self.file).name != self.file:
+        if not re.fullmatch(r"\w[\w.-]*", self.file):
             raise ValueError(f"column {self.name!r}: file {self.file!r} must be a plain file name")
         if np.dtype(self.dtype).kind not in "biuf" or len(self.shape) < 2 or min(self.shape) < 1:
             raise ValueError(f"column {self.name!r}: illegal dtype {self.dtype!r} or shape {self.shape}")
@@ -65,7 +63,7 @@ class Column:
     @property
     def episode_bytes(self) -> int:
         """Bytes of one episode."""
-        return int(np.prod(self.shape[1:], dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
 
     @property
     def bytes(self) -> int:
@@ -86,8 +84,7 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """SHA-256 over protocol, columns and file checksums: equal fingerprints mean equal data."""
-        content = {key: value for key, value in self._content().items() if key != "packages"}
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return _fingerprint(self._content())
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -102,42 +99,65 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write `bank.json` into `folder`, atomically."""
-        write_json(folder / MANIFEST, {**self._content(), "fingerprint": self.fingerprint})
+        files.write_json(folder / MANIFEST, {**self._content(), "fingerprint": self.fingerprint})
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """Read and check `bank.json`; BankError for damage, another schema or edited contents."""
+        """Read and check `bank.json`.
+
+        Kinds that the protocol records and that are not registered here are no damage: such a bank can be read.
+        BankError for damage, another schema, edited contents or contents that this version cannot use.
+        """
         path = folder / MANIFEST
-        data = read_json(path)
+        data = files.read_json(path, BankError, REMEDY)
         if data.get("format") != FORMAT:
-            raise BankError(f"{path}: not a bank manifest (format {data.get('format')!r}, expected {FORMAT!r})")
+            raise BankError(f"{path} is not a bank manifest (format {data.get('format')!r}, expected {FORMAT!r})")
         if data.get("schema") != SCHEMA:
             raise BankError(
                 f"{path}: bank schema {data.get('schema')!r}, this version reads schema {SCHEMA}: build the bank again"
             )
+        recorded = data.pop("fingerprint", None)
+        try:
+            whole = recorded == _fingerprint(data)
+        except RecursionError:
+            whole = False
+        if not whole:
+            raise BankError(f"{path} is damaged or edited: its fingerprint does not match its contents; {REMEDY}")
         try:
             manifest = cls(
-                protocol=BankProtocol.from_dict(data["protocol"]),
+                protocol=BankProtocol.from_dict(data["protocol"], unknown=True),
                 properties=PersistentProperties(PersistentProperty(**_infinite(p)) for p in data["properties"]),
                 columns=tuple(Column(**{**c, "shape": tuple(c["shape"])}) for c in data["columns"]),
                 files={
                     name: {"bytes": int(f["bytes"]), "sha256": str(f["sha256"])} for name, f in data["files"].items()
                 },
-                packages=data["packages"],
+                packages=dict(data["packages"]),
             )
-            recorded = data["fingerprint"]
-            consistent = recorded == manifest.fingerprint
-            sizes = {c.file: c.bytes for c in manifest.columns}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BankError(f"{path}: damaged manifest: {type(error).__name__}: {error}") from error
-        if not consistent:
-            raise BankError(f"{path}: damaged or edited manifest: its fingerprint does not match its contents")
-        for name in (*sizes, TABLE):
-            if name not in manifest.files:
-                raise BankError(f"{path}: damaged manifest: no size and checksum for {name}")
-            if name in sizes and manifest.files[name]["bytes"] != sizes[name]:
-                raise BankError(f"{path}: damaged manifest: {name} does not have the size of its shape")
+            manifest._check_files()
+            if manifest._content() != data:
+                raise ValueError("it has fields that are unknown here")
+        except Exception as error:  # what others wrote raises nearly anything
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+            raise BankError(f"{path} is as it was written, but this version cannot use it: {reason}") from error
         return manifest
+
+    def _check_files(self) -> None:
+        """ValueError unless the files are those of the columns and the table: no others may be read."""
+        sizes: dict[str, int | None] = {column.file: column.bytes for column in self.columns}
+        if len(sizes) < len(self.columns) or len({c.name for c in self.columns}) < len(self.columns):
+            raise ValueError("two columns have one name or file")
+        sizes[TABLE] = None
+        if differing := sorted(set(sizes) ^ set(self.files)):
+            raise ValueError(f"it must list the files {', '.join(sizes)}; not so for {differing[0]!r}")
+        for name, size in sizes.items():
+            if size not in (None, self.files[name]["bytes"]):
+                raise ValueError(f"{name} does not have the size of its shape")
+
+
+def _fingerprint(content: Mapping[str, Any]) -> str:
+    """SHA-256 of a manifest's contents but the package versions, which are not data."""
+    counted = {key: value for key, value in content.items() if key != "packages"}
+    return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
 
 
 def _finite(declaration: dict[str, Any]) -> dict[str, Any]:
@@ -147,48 +167,6 @@ def _finite(declaration: dict[str, Any]) -> dict[str, Any]:
 
 def _infinite(declaration: Mapping[str, Any]) -> dict[str, Any]:
     return {"physical_high": math.inf, **declaration}
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; BankError when it is missing, unreadable or not an object."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BankError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise BankError(f"{path}: damaged JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise BankError(f"{path}: damaged JSON: expected an object, got {type(data).__name__}")
-    return data
-
-
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write JSON that is either wholly there or not at all after a crash."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(data, file, indent=2, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
-
-
-def sync_file(path: Path) -> None:
-    """Force a file's contents to the disk."""
-    with open(path, "r+b") as file:
-        os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """Force a folder's entries (new names, renames) to the disk."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def reserve(path: Path, size: int) -> None:
@@ -204,65 +182,32 @@ def reserve(path: Path, size: int) -> None:
                     raise
 
 
-def checksum(path: Path) -> str:
-    """SHA-256 of a file, read in pieces."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def check_size(path: Path, expected: int) -> None:
-    """BankError when a bank's file is missing or does not have the recorded size."""
-    try:
-        actual = path.stat().st_size
-    except OSError as error:
-        raise BankError(f"{path}: missing from the bank: {error.strerror}") from error
-    if actual != expected:
-        kind = "truncated" if actual < expected else "too long"
-        raise BankError(f"{path}: {kind}: {actual:,} bytes, expected {expected:,}")
-
-
 def partial_path(path: Path) -> Path:
-    """Where the bank at `path` is put together."""
-    return path.with_name(path.name + ".partial")
+    """Where the bank at `path` is put together: beside it, and where `path` is a link, beside its target."""
+    target = Path(os.path.realpath(path))
+    return target.with_name(target.name + ".partial")
 
 
 def free_bytes(path: Path) -> int:
     """Free bytes of the file system that `path` will be written to."""
+    return shutil.disk_usage(_existing(path)).free
+
+
+def free_files(path: Path) -> int:
+    """How many more files the file system that `path` will be written to can hold (its free inodes)."""
+    status = os.statvfs(_existing(path)) if hasattr(os, "statvfs") else None
+    return status.f_favail if status and status.f_files else sys.maxsize  # some file systems count none
+
+
+def _existing(path: Path) -> Path:
+    """The nearest folder above `path` that is there, or `path` itself; links lead to their target's disk."""
+    path = Path(os.path.realpath(path))
     while not path.exists():
         path = path.parent
-    return shutil.disk_usage(path).free
+    return path
 
 
-@contextlib.contextmanager
-def lock(path: Path, wait: bool) -> Iterator[None]:
-    """Hold the build lock of the bank at `path`; the kernel releases it however the process ends.
-
-    Raises BankError when another process holds it and `wait` is false.
-    """
-    name = path.with_name(path.name + ".lock")
-    if fcntl is None:
-        yield
-        return
-    while True:
-        descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            os.close(descriptor)
-            if not wait:
-                raise BankError(f"{path}: another process (pid {holder}) is building this bank") from None
-            time.sleep(0.1)
-            continue
-        # The former holder may have removed the name between our open and our lock: no lock at all.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(name)):
-                break
-        os.close(descriptor)
-    try:
-        os.truncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-        yield
-    finally:
-        name.unlink(missing_ok=True)
-        os.close(descriptor)
+def lock(path: Path, wait: bool) -> contextlib.AbstractContextManager[None]:
+    """Hold the build lock of the bank at `path`; BankError when another process holds it and `wait` is false."""
+    busy = "is held: this bank is being built"
+    return files.lock(path.with_name(path.name + ".lock"), wait=wait, busy=busy, error=BankError)

@@ -1,43 +1,46 @@
 """Named arrays in one npz file, written atomically and read without pickle."""
 
 import os
-import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.files import written_file
+
 
 def write_npz(path: str | os.PathLike[str], version: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write the arrays with a format version; a killed write leaves the old file or none."""
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, format=np.int64(version), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """Write the arrays with a format version; a killed write leaves the old file or none, and no other for long."""
+    with written_file(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, allow_pickle=False, format=np.int64(version), **arrays)
 
 
 def read_npz(path: str | os.PathLike[str], version: int, what: str, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """What `write_npz` wrote; ValueError naming the file if it is damaged, another version or not `what`."""
-    with naming(path, what), np.load(path, allow_pickle=False) as archive:
-        found = int(archive["format"])
-        arrays = {name: archive[name] for name in archive.files if name != "format"}
+    """What `write_npz` wrote.
+
+    ValueError naming the file if it is damaged, another version or not `what`, OSError if it cannot be read.
+    """
+    with naming(path, what), open(path, "rb") as file, _archive(file) as archive:
+        held = int(archive["format"])
+        arrays = {name: archive[name] for name in archive.files if name != "format"} if held == version else {}
+    if held != version:
+        name = what.split(maxsplit=1)[1].replace(" ", "-")
+        raise ValueError(f"{os.fspath(path)} has {name} format {held}; this version reads {version}")
+    with naming(path, what):
         for name in needed:
             _ = arrays[name]
-    if found != version:
-        name = what.split(maxsplit=1)[1].replace(" ", "-")
-        raise ValueError(f"{os.fspath(path)} has {name} format {found}; this version reads {version}")
     return arrays
+
+
+def _archive(file: BinaryIO) -> np.lib.npyio.NpzFile:
+    """Of an npz file; NumPy would take any other for a pickle, and advise to load it as one."""
+    if not zipfile.is_zipfile(file):
+        raise ValueError("it is no npz file")
+    file.seek(0)
+    return np.load(file, allow_pickle=False)
 
 
 @contextmanager
@@ -45,14 +48,8 @@ def naming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     """Turn what the contents of a file give rise to into a ValueError that names it."""
     try:
         yield
-    except (FileNotFoundError, PermissionError, IsADirectoryError):
-        raise
     except Exception as error:  # a damaged zip raises nearly anything
+        if isinstance(error, OSError) and error.errno is not None:  # of the system, not of the contents
+            raise
         reason = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise ValueError(f"{os.fspath(path)} is not {what} or is damaged: {reason}") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -1,6 +1,7 @@
 """Behaviour policies: which actions a bank's episodes carry. One behaviour a file; `KINDS` lists them.
 
-A behaviour is a frozen dataclass of JSON values whose `policy` acts for a batch of episodes at once.
+A behaviour is a frozen dataclass of JSON values whose `policy` acts for a batch of episodes at once. One of your own is
+made known by `sprii_envs.banks.register`.
 """
 
 import dataclasses
@@ -14,6 +15,7 @@ from sprii_envs.banks.behaviours.force_segments import ForceSegments
 from sprii_envs.banks.behaviours.poke_modes import PokeModes
 from sprii_envs.banks.behaviours.spring_episodes import SpringEpisodes
 from sprii_envs.banks.behaviours.swimmer_waves import SwimmerWaves
+from sprii_envs.banks.kinds import Registry, Unregistered
 from sprii_envs.world import Array, Policy, World
 
 
@@ -36,23 +38,24 @@ class Behaviour(Protocol):
         ...
 
 
-KINDS: dict[str, type[Any]] = {
-    behaviour.kind: behaviour for behaviour in (ForceSegments, PokeModes, SpringEpisodes, SwimmerWaves)
-}
+KINDS = Registry(
+    "behaviour", (ForceSegments, PokeModes, SpringEpisodes, SwimmerWaves), fact="episode_kinds", method="policy"
+)
 
 
-def to_dict(behaviour: Behaviour) -> dict[str, Any]:
+def to_dict(behaviour: Behaviour | Unregistered) -> dict[str, Any]:
     """`behaviour` as JSON values, with its `kind`."""
-    return {"kind": behaviour.kind, **dataclasses.asdict(behaviour)}  # pyright: ignore[reportArgumentType]
+    if isinstance(behaviour, Unregistered):
+        return dict(behaviour.recorded)
+    return KINDS.record(behaviour, dataclasses.asdict(behaviour))  # pyright: ignore[reportArgumentType]
 
 
-def from_dict(data: Mapping[str, Any]) -> Behaviour:
-    """The behaviour that `to_dict` wrote; ValueError for another kind or other parameters."""
-    parameters = dict(data)
-    kind = parameters.pop("kind", None)
-    if kind not in KINDS:
-        raise ValueError(f"unknown behaviour kind {kind!r}; known: {', '.join(sorted(KINDS))}")
-    expected = {field.name for field in dataclasses.fields(KINDS[kind])}
-    if set(parameters) != expected:
-        raise ValueError(f"behaviour {kind!r} needs exactly {sorted(expected)}, got {sorted(parameters)}")
-    return KINDS[kind](**parameters)
+def from_dict(data: Mapping[str, Any], *, unknown: bool = False) -> Behaviour:
+    """The behaviour that `to_dict` wrote; ValueError for another kind or other parameters.
+
+    With `unknown`, a stand-in for a behaviour of a class that is not registered here.
+    """
+    if unknown:
+        return KINDS.known(data, lambda: from_dict(data), to_dict)
+    cls, parameters = KINDS.parse(data)
+    return cls(**parameters)

@@ -197,7 +197,7 @@ def test_a_damaged_bank_is_refused_or_rebuilt(protocol, contents, tmp_path):
     path = tmp_path / "bank"
     build(protocol, path)
     (path / "actions.f32").write_bytes(b"")
-    with pytest.raises(BankError, match=r"actions\.f32: truncated.*overwrite=True"):
+    with pytest.raises(BankError, match=r"actions\.f32 is damaged: truncated.*overwrite=True"):
         build(protocol, path)
     build(protocol, path, overwrite=True)
     assert read(path) == contents
@@ -244,12 +244,14 @@ def test_a_finished_bank_does_not_end_the_unfinished_build_that_will_replace_it(
     assert leftovers(path) == []
 
 
-def test_no_disk_space_is_found_before_anything_is_written(protocol, tmp_path, monkeypatch):
+def test_no_disk_space_is_found_before_anything_is_written(protocol, contents, tmp_path, monkeypatch):
     full = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
-    needed = sum(column.bytes for column in simulate.columns(protocol))
-    with pytest.raises(BankError, match=rf"bank: no disk space .*{needed:,} bytes needed, 1,000 bytes free"):
+    with pytest.raises(BankError, match=r"bank: no disk space .*bytes needed, 1,000 bytes free") as caught:
         build(protocol, tmp_path / "deep" / "bank")
+    needed = int(str(caught.value).partition(" bytes needed")[0].rpartition(" ")[2].replace(",", ""))
+    whole = sum(map(len, contents.values()))
+    assert whole < needed < whole + 100_000
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
@@ -276,7 +278,7 @@ def test_disk_full_midway_keeps_finished_chunks_only(protocol, contents, tmp_pat
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(BankError, match=r"no disk space .* bytes needed, .* bytes free") as caught:
+    with pytest.raises(BankError, match=r"no disk space .*No space left on device .* bytes free") as caught:
         build(protocol, path)
     assert ("the same call resumes" in str(caught.value)) == (at > 1)
     assert not path.exists()
@@ -306,7 +308,7 @@ def test_two_builders_do_not_meet(protocol, contents, tmp_path):
     first = threading.Thread(target=build, args=(protocol, path), kwargs={"progress": progress})
     first.start()
     started.wait(20)
-    with pytest.raises(BankError, match=rf"another process \(pid {os.getpid()}\) is building"):
+    with pytest.raises(BankError, match=rf"lock is held: this bank is being built \(by process {os.getpid()}\)"):
         build(protocol, path)
     second = threading.Thread(target=build, args=(protocol, path), kwargs={"wait": True})
     second.start()
@@ -326,13 +328,13 @@ def test_a_stale_lock_file_does_not_block(protocol, tmp_path):
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written(protocol, tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(BankError, match="cannot be written: Permission denied"):
+    with pytest.raises(BankError, match="cannot be read or written: Permission denied"):
         build(protocol, tmp_path / "bank")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_place_where_nothing_can_be_made(protocol):
-    with pytest.raises(BankError, match="cannot be written"):
+    with pytest.raises(BankError, match="cannot be read or written"):
         build(protocol, "/proc/nowhere/bank")
 
 
