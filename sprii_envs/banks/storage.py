@@ -190,16 +190,16 @@ def partial_path(path: Path) -> Path:
 
 def free_bytes(path: Path) -> int:
     """Free bytes of the file system that `path` will be written to."""
-    return shutil.disk_usage(_existing(path)).free
+    return shutil.disk_usage(existing(path)).free
 
 
 def free_files(path: Path) -> int:
     """How many more files the file system that `path` will be written to can hold (its free inodes)."""
-    status = os.statvfs(_existing(path)) if hasattr(os, "statvfs") else None
+    status = os.statvfs(existing(path)) if hasattr(os, "statvfs") else None
     return status.f_favail if status and status.f_files else sys.maxsize  # some file systems count none
 
 
-def _existing(path: Path) -> Path:
+def existing(path: Path) -> Path:
     """The nearest folder above `path` that is there, or `path` itself; links lead to their target's disk."""
     path = Path(os.path.realpath(path))
     while not path.exists():

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sprii_envs.files import absolute
+
 _NEEDS = 'Minari datasets need Minari 0.5.4 or newer with HDF5 and Pillow: pip install "minari[hdf5]" pillow'
 # Minari before this version always stored images as JPEG. Each release lists the older versions it reads.
 _LOSSLESS = "0.5.4"
@@ -28,20 +30,25 @@ def opened(dataset: Any) -> Any:
     if not isinstance(dataset, str):
         return dataset
     minari = package()
-    try:
-        with reading(dataset):
-            return minari.load_dataset(dataset)
-    except FileNotFoundError:
-        raise ValueError(f"no local Minari dataset {dataset!r}: download it with `minari download {dataset}`") from None
+    from minari.storage.datasets_root_dir import get_dataset_path
+
+    path = absolute(get_dataset_path(dataset) / "data")
+    if not path.exists():
+        raise ValueError(f"no local Minari dataset {dataset!r}: download it with `minari download {dataset}`")
+    with reading(dataset):
+        try:
+            return minari.MinariDataset(path)
+        except ValueError as error:  # of its metadata.json
+            raise RuntimeError(f"{path}: {error}") from error
 
 
 @contextmanager
 def reading(dataset: Any) -> Iterator[None]:
-    """Errors of a damaged file, which h5py tells as OSErrors of no name, as ValueErrors naming the dataset."""
+    """Errors of a damaged file, of which h5py raises nearly anything without a name, as ValueErrors of the dataset."""
     try:
         yield
-    except FileNotFoundError:
+    except ValueError:
         raise
-    except OSError as error:
+    except Exception as error:
         name = dataset if isinstance(dataset, str) else dataset.id
         raise ValueError(f"the file of the Minari dataset {name!r} is damaged or cannot be read: {error}") from error

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.banks.minari.package import opened, package, reading
 from sprii_envs.banks.ranges import integers, ranges
+from sprii_envs.files import absolute, revision
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.relations.table import few
 
@@ -20,13 +21,13 @@ class MinariWindows:
 
     `table` is `from_minari(dataset)` or any selection from it. Raw HDF5 is sliced, so only the chunks of a window are
     read; other storages, and images that Minari stored as JPEG (a warning says so: they are not the pixels that were
-    recorded), are decoded a whole episode at a time.
+    recorded), are decoded a whole episode at a time. A dataset that is replaced or written to afterwards is refused.
     """
 
     def __init__(self, dataset: Any, table: EpisodeTable) -> None:
         """ValueError if `table` has episodes that the dataset does not have."""
         package()
-        from minari.dataset.minari_storage import is_image_space
+        from minari.dataset.minari_storage import MinariStorage, is_image_space
 
         self.dataset = opened(dataset)
         self.table = table
@@ -35,10 +36,17 @@ class MinariWindows:
             raise ValueError(f"the Minari dataset {self.dataset.id!r} has no episodes {few(unknown)} of the table")
         order = np.argsort(table["episode"])
         self._ids, self._lengths = table["episode"][order], table["length"][order]
-        storage = self.dataset.storage
+        self._storage = storage = self.dataset.storage
+        place = absolute(storage.data_path)
+        if place != storage.data_path:
+            with reading(self.dataset):
+                self._storage = MinariStorage.read(place)
         spaces = (self.dataset.observation_space, self.dataset.action_space)
         self._jpeg = storage.jpeg_encoding and any(is_image_space(leaf) for space in spaces for leaf in _leaves(space))
-        self._file = storage.data_path / "main_data.hdf5" if storage.FORMAT == "hdf5" and not self._jpeg else None
+        hdf5 = storage.FORMAT == "hdf5"
+        self._place = place / "main_data.hdf5" if hdf5 else place
+        self._revision = revision(self._place)
+        self._sliced = hdf5 and not self._jpeg
         if self._jpeg:
             warnings.warn(
                 f"the Minari dataset {self.dataset.id!r} stores images as JPEG: these are not the recorded pixels",
@@ -60,15 +68,22 @@ class MinariWindows:
         fewer = column.split("/")[0] in _STEPS
         found = ranges(self._lengths, fewer, rows, starts, length, column, self._ids)
         asked = self._ids[found.rows]
-        read = self._slices if self._file is not None else self._decoded
-        with reading(self.dataset):
-            parts = read(column, asked.tolist(), found.begins.tolist(), found.length)
+        read = self._slices if self._sliced else self._decoded
+        try:
+            with reading(self.dataset):
+                parts = read(column, asked.tolist(), found.begins.tolist(), found.length)
+        finally:
+            if revision(self._place) != self._revision:
+                raise ValueError(
+                    f"the Minari dataset {self.dataset.id!r} was replaced or written to after its MinariWindows were "
+                    "made: make its table and them again"
+                )
         return np.stack(parts)
 
     def _slices(self, column: str, episodes: list[int], starts: list[int], length: int) -> list[NDArray[Any]]:
         import h5py
 
-        with h5py.File(self._file, "r") as file:
+        with h5py.File(self._place, "r") as file:
             parts = []
             for episode, start in zip(episodes, starts, strict=True):
                 entry = file.get(f"episode_{episode}/{column}")
@@ -86,7 +101,7 @@ class MinariWindows:
         for place, episode in enumerate(episodes):
             wanted.setdefault(episode, []).append(place)
         parts: list[Any] = [None] * len(episodes)
-        for episode, data in zip(wanted, self.dataset.storage.get_episodes(list(wanted)), strict=True):
+        for episode, data in zip(wanted, self._storage.get_episodes(list(wanted)), strict=True):
             entry: Any = data
             for key in column.split("/"):
                 if isinstance(entry, tuple) and key.startswith("_index_"):

@@ -4,6 +4,8 @@ It is put together in a hidden folder beside the datasets, which Minari neither 
 place as the last act. Episodes go through Minari's own storage one by one, so memory does not grow with their number.
 """
 
+import contextlib
+import errno
 import importlib.metadata
 import itertools
 import os
@@ -17,7 +19,8 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from sprii_envs.banks import storage
-from sprii_envs.banks.minari.package import package
+from sprii_envs.banks.minari.package import opened, package
+from sprii_envs.files import absolute, lock, sync
 
 ABOUT = ("author", "author_email", "code_permalink", "algorithm_name", "description", "requirements")
 _OVERHEAD = 20_000
@@ -49,8 +52,8 @@ def place(dataset_id: str) -> Path:
             f"dataset id {dataset_id!r} must be (namespace/)name-vN of letters, digits, '-' and '_', for instance "
             "'sprii/d-clean-v0'; a namespace has at least two letters"
         ) from None
-    path = get_dataset_path(dataset_id)
-    if path.exists():
+    path = absolute(get_dataset_path(dataset_id))
+    if os.path.lexists(path):
         raise ValueError(
             f"there is already a Minari dataset {dataset_id!r} at {path}: choose another name or version, or delete "
             f"it with minari.delete_dataset({dataset_id!r})"
@@ -71,23 +74,28 @@ def write(
     """A new local dataset of EpisodeBuffers and one metadata mapping each; returns the loaded MinariDataset.
 
     `spaces` are those of observations and actions, `size` the bytes of all arrays. ValueError for an illegal or taken
-    id or too little disk space; whatever fails or stops this leaves no dataset.
+    id, too little disk space, or another process that writes this dataset; whatever fails or stops this leaves none.
     """
-    minari = package()
+    package()
     from minari.dataset.minari_storage import MinariStorage
     from minari.namespace import create_namespace, list_local_namespaces
     from minari.storage.datasets_root_dir import get_dataset_path
 
-    root = get_dataset_path()
-    free = storage.free_bytes(root)
+    root = absolute(get_dataset_path())
+    home = storage.existing(place(dataset_id))
+    if os.stat(home).st_dev == os.stat(root).st_dev:  # not a namespace that is a link to another disk
+        home = root
+    free = storage.free_bytes(home)
     if size > free:
-        raise ValueError(f"{root}: no disk space for this dataset: about {size:,} bytes needed, {free:,} bytes free")
-    partial = root / f".{dataset_id.replace('/', '--')}.partial"
-    with storage.lock(partial, wait=False):
+        raise ValueError(f"{home}: no disk space for this dataset: about {size:,} bytes needed, {free:,} bytes free")
+    name = f".{dataset_id.replace('/', '--')}.partial"
+    partial = home / name
+    busy = "is held: this dataset is being written"
+    with lock(root / f"{name}.lock", wait=False, busy=busy, error=ValueError), _disk_errors(dataset_id):
         path = place(dataset_id)
         shutil.rmtree(partial, ignore_errors=True)  # of an export that was killed
+        partial.mkdir()
         try:
-            partial.mkdir()
             with warnings.catch_warnings():
                 # Unbounded spaces are legal; Gymnasium warns of each when Minari reads them back.
                 warnings.filterwarnings("ignore", category=UserWarning, module="gymnasium")
@@ -95,17 +103,30 @@ def write(
                 version = importlib.metadata.version("minari")
                 data.update_metadata({"dataset_id": dataset_id, "minari_version": version, **about})
                 _fill(data, iter(episodes), iter(metadata))
-            for file in (partial / "data").iterdir():
-                storage.sync_file(file)
+            for file in (*(partial / "data").iterdir(), partial / "data", partial):
+                sync(file)
             namespace = dataset_id.rpartition("/")[0]
             if namespace and namespace not in list_local_namespaces():
                 create_namespace(namespace)
             os.rename(partial, path)
-            storage.sync_folder(path.parent)
+            sync(path.parent)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-    return minari.load_dataset(dataset_id)
+    return opened(dataset_id)
+
+
+@contextlib.contextmanager
+def _disk_errors(dataset_id: str) -> Iterator[None]:
+    """Turn what a disk gives rise to into a ValueError; HDF5 tells of it at length, and on closing as a RuntimeError."""
+    try:
+        yield
+    except BrokenPipeError:  # of a progress callback that prints
+        raise
+    except (OSError, RuntimeError) as error:
+        full = os.strerror(errno.ENOSPC)
+        reason = f"no disk space ({full})" if full in str(error) else error
+        raise ValueError(f"the Minari dataset {dataset_id!r} cannot be written: {reason}") from error
 
 
 def _fill(data: Any, episodes: Iterator[Any], metadata: Iterator[Mapping[str, Any]]) -> None:

@@ -231,7 +231,7 @@ to_minari(Bank.open(sys.argv[1]), "tests/killed-v0", progress=progress)
 def test_a_killed_export_loads_nowhere_and_can_be_repeated(bank, store):
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(bank.path)], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"now\n"
-    with pytest.raises(BankError, match="another process"):
+    with pytest.raises(ValueError, match=rf"this dataset is being written \(by process {process.pid}\)"):
         to_minari(bank, "tests/killed-v0")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
@@ -470,13 +470,79 @@ def test_a_damaged_file_is_told_by_the_datasets_name(bank):
     reader = MinariWindows(dataset, table)
     file = dataset.storage.data_path / "main_data.hdf5"
     os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(ValueError, match=r"Minari dataset 'tests/torn-v0' was replaced or written to"):
+        reader.windows("observations", [0], 0, 3)
     for use in (
         lambda: from_minari("tests/torn-v0"),
         lambda: from_minari(dataset),
-        lambda: reader.windows("observations", [0], 0, 3),
+        lambda: MinariWindows(dataset, table).windows("observations", [0], 0, 3),
     ):
         with pytest.raises(ValueError, match=r"Minari dataset 'tests/torn-v0' is damaged or cannot be read"):
             use()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[" * 200_000, "[]", "{}", '{"data_format": 3}'])
+def test_damaged_metadata_are_told_by_the_datasets_name(bank, content):
+    dataset = to_minari(bank, "tests/torn-v0", "test")
+    (dataset.storage.data_path / "metadata.json").write_text(content)
+    for use in (from_minari, lambda name: MinariWindows(name, bank.table)):
+        with pytest.raises(ValueError, match=r"Minari dataset 'tests/torn-v0' is damaged or cannot be read"):
+            use("tests/torn-v0")
+
+
+def test_a_dataset_that_was_replaced_is_refused_and_not_mixed(bank, tmp_path):
+    other = build(bank.protocol.replace(seed=1), tmp_path / "other")
+    dataset = to_minari(bank, "tests/again-v0")
+    reader = MinariWindows(dataset, from_minari(dataset))
+    before = reader.windows("observations", [3], 0, 4)
+    minari.delete_dataset("tests/again-v0")
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"'tests/again-v0' was replaced or written to"):
+            reader.windows("actions", [3], 0, 4)
+        if "tests/again-v0" not in minari.list_local_datasets():
+            to_minari(other, "tests/again-v0")
+    again = MinariWindows("tests/again-v0", from_minari("tests/again-v0"))
+    assert not same(again.windows("observations", [3], 0, 4), before)
+
+
+@pytest.mark.parametrize("decoded", [False, True])
+def test_a_dataset_is_read_from_another_folder(bank, store, monkeypatch, decoded):
+    monkeypatch.chdir(store.parent)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", store.name)
+    to_minari(bank, "tests/there-v0", "test")
+    given = minari.load_dataset("tests/there-v0")
+    assert not given.storage.data_path.is_absolute()
+    readers = [MinariWindows(dataset, from_minari(dataset)) for dataset in (given, "tests/there-v0")]
+    for reader in readers:
+        reader._sliced = not decoded
+    elsewhere = store.parent / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    for reader in readers:
+        assert same(reader.windows("observations", [0], 0, 5)[0], bank["states"][bank.split("test").rows[0], :5])
+    with pytest.raises(ValueError, match="no local Minari dataset 'tests/there-v0'"):
+        from_minari("tests/there-v0")
+
+
+def test_an_export_follows_the_link_of_a_namespace_and_none_of_its_own_files(bank, store, tmp_path):
+    disk, victim = tmp_path / "disk", tmp_path / "victim"
+    disk.mkdir()
+    victim.mkdir()
+    (victim / "thesis.tex").write_text("precious")
+    (store / "linked").symlink_to(disk)
+    assert from_minari(to_minari(bank, "linked/name-v0", "test"))
+    assert (disk / "name-v0").is_dir()
+    (store / ".tests--name-v0.partial").symlink_to(victim)
+    with pytest.raises(ValueError, match=r"'tests/name-v0' cannot be written: .*\.partial"):
+        to_minari(bank, "tests/name-v0", "test")
+    (store / ".tests--name-v0.partial").unlink()
+    (store / ".tests--name-v0.partial.lock").symlink_to(victim / "thesis.tex")
+    with pytest.raises(ValueError, match=r"\.lock is in the way: a lock must be a plain file"):
+        to_minari(bank, "tests/name-v0", "test")
+    assert (victim / "thesis.tex").read_text() == "precious"
+    (store / "taken-v0").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="already a Minari dataset 'taken-v0'"):
+        to_minari(bank, "taken-v0", "test")
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

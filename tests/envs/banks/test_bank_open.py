@@ -42,7 +42,9 @@ def test_a_file_or_an_empty_folder(tmp_path):
 def test_missing_truncated_and_lengthened_files(copy, name):
     whole = (copy / name).read_bytes()
     (copy / name).write_bytes(whole[:-1])
-    with pytest.raises(BankError, match=rf"{name} is damaged: truncated: {len(whole) - 1:,} bytes, expected {len(whole):,}"):
+    with pytest.raises(
+        BankError, match=rf"{name} is damaged: truncated: {len(whole) - 1:,} bytes, expected {len(whole):,}"
+    ):
         Bank.open(copy)
     (copy / name).write_bytes(whole + b"\0")
     with pytest.raises(BankError, match=f"{name} is damaged: too long"):
@@ -92,7 +94,9 @@ def forge(folder, change):
 
 def test_a_manifest_of_another_schema(copy):
     edit(copy, lambda manifest: manifest.update(schema=1))
-    with pytest.raises(BankError, match=r"bank\.json: bank schema 1, this version reads schema 2: build the bank again"):
+    with pytest.raises(
+        BankError, match=r"bank\.json: bank schema 1, this version reads schema 2: build the bank again"
+    ):
         Bank.open(copy)
 
 
@@ -118,7 +122,9 @@ def test_damage_is_said_of_what_was_edited_and_not_of_what_is_whole(copy, change
         Bank.open(copy)
     (copy / "bank.json").write_bytes(whole)
     forge(copy, change)
-    with pytest.raises(BankError, match=rf"bank\.json is as it was written, but this version cannot use it: .*{message}"):
+    with pytest.raises(
+        BankError, match=rf"bank\.json is as it was written, but this version cannot use it: .*{message}"
+    ):
         Bank.open(copy)
 
 
