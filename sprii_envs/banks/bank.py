@@ -79,18 +79,19 @@ class Bank:
     def _read(cls, path: Path, verify: Verify) -> "Bank":
         if path.name.endswith(".partial") and os.path.lexists(path / "build.json"):
             raise BankError(f"{path}: {_UNFINISHED}")
+        manifest = path / storage.MANIFEST
         try:
-            names = os.listdir(path)
+            os.lstat(manifest)
         except NotADirectoryError:
             raise BankError(f"{path}: no bank here (not a folder)") from None
         except FileNotFoundError:
+            if path.exists():
+                raise BankError(f"{manifest}: missing, so {path} is not a bank or is damaged") from None
             if storage.partial_path(path).exists():
                 raise BankError(f"{path}: {_UNFINISHED}") from None
             raise BankError(f"{path}: no bank here (no such folder)") from None
         except OSError as error:
             raise BankError(f"{path} cannot be read: {error.strerror}") from error
-        if storage.MANIFEST not in names:
-            raise BankError(f"{path / storage.MANIFEST}: missing, so {path} is not a bank or is damaged")
         bank = cls(path, Manifest.read(path))
         if verify is not None:
             bank.verify(checksums=verify == "checksums")

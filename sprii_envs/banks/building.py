@@ -101,10 +101,13 @@ def build(
 
 def _finished(protocol: BankProtocol, path: Path, overwrite: bool) -> bool:
     """Whether the bank at `path` is there; BankError if what is there may not be replaced."""
-    if not os.path.lexists(path) or (path.is_dir() and not any(path.iterdir())):
-        return False
-    if not path.is_dir() or storage.MANIFEST not in os.listdir(path):
-        raise BankError(f"{path}: exists and is not a bank (no {storage.MANIFEST}); it will not be replaced")
+    try:
+        os.lstat(path / storage.MANIFEST)
+    except (FileNotFoundError, NotADirectoryError):
+        if not os.path.lexists(path) or (path.is_dir() and not any(path.iterdir())):
+            return False
+        no_bank = f"{path}: exists and is not a bank (no {storage.MANIFEST}); it will not be replaced"
+        raise BankError(no_bank) from None
     try:
         bank = Bank.open(path)
     except BankError as error:
@@ -227,12 +230,10 @@ class _Build:
 
     def _check_space(self) -> None:
         """What can fail at the end is refused at the start: BankError unless there is room for bytes and files."""
-        new = [path for path in (self.partial, self.data, self.spare, *self._targets()) if not path.exists()]
-        if self._needed() > storage.free_bytes(self.path) or len(new) + _FILES > storage.free_files(self.path):
-            raise BankError(_no_space(self.path, self._needed()))
-
-    def _targets(self) -> list[Path]:
-        return [path for path, _ in self.targets]
+        places = (self.partial, self.data, self.spare, *(path for path, _ in self.targets))
+        count, needed = _FILES + sum(not path.exists() for path in places), self._needed()
+        if needed > storage.free_bytes(self.path) or count > storage.free_files(self.path):
+            raise BankError(_no_space(self.path, needed, count))
 
     def _needed(self) -> int:
         """Bytes still to be allocated."""
@@ -374,10 +375,11 @@ def _is_left(partial: Path, protocol: BankProtocol) -> bool:
     return False
 
 
-def _no_space(path: Path, needed: int, cause: OSError | None = None) -> str:
-    free, partial = storage.free_bytes(path), storage.partial_path(path)
-    if storage.free_files(path) < _FILES:
-        reason = f"no more files can be made on its disk (no inodes left; {free:,} bytes free)"
+def _no_space(path: Path, needed: int, count: int = 1, cause: OSError | None = None) -> str:
+    """What to say when `needed` bytes or `count` files do not fit, or if they do, of what failed all the same."""
+    free, most, partial = storage.free_bytes(path), storage.free_files(path), storage.partial_path(path)
+    if count > most:
+        reason = f"{count} more files needed, {most} can be made on its disk (inodes)"
     elif needed > free or cause is None:
         reason = f"{needed:,} bytes needed, {free:,} bytes free"
     else:
@@ -462,5 +464,5 @@ def _disk_errors(path: Path, needed: Callable[[], int] = lambda: 0) -> Iterator[
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise BankError(_no_space(path, needed(), error)) from error
+            raise BankError(_no_space(path, needed(), cause=error)) from error
         raise BankError(f"{error.filename or path} cannot be read or written: {error.strerror}") from error
