@@ -83,19 +83,18 @@ def build(
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
     place, path = files.absolute(path), Path(os.path.realpath(path))
-    partial = storage.partial_path(path)
     with _disk_errors(path):
-        finished = _finished(protocol, path, overwrite)
-        if not finished:
+        if _finished(protocol, path, overwrite):
+            with contextlib.suppress(BankError, OSError):  # what cannot be cleared up holds no reader up
+                _clear_up(protocol, path)
+        else:
             protocol.check_recorded()
-        if not finished or _is_ours(partial):
             path.parent.mkdir(parents=True, exist_ok=True)
             with storage.lock(path, wait):
                 files.recover(path)
                 if not _finished(protocol, path, overwrite):
-                    _Build(protocol, path, overwrite).run(workers, progress)
-                if _is_left(partial, protocol):
-                    shutil.rmtree(partial, ignore_errors=True)
+                    _Build(protocol, path).run(workers, progress, overwrite)
+                _remove_left(protocol, path)
     return Bank.open(place)
 
 
@@ -127,7 +126,7 @@ def _finished(protocol: BankProtocol, path: Path, overwrite: bool) -> bool:
 class _Build:
     """One build in progress, under the build lock."""
 
-    def __init__(self, protocol: BankProtocol, path: Path, overwrite: bool) -> None:
+    def __init__(self, protocol: BankProtocol, path: Path) -> None:
         self.protocol, self.path = protocol, path
         self.partial = storage.partial_path(path)
         self.data = self.partial / "data"
@@ -141,14 +140,15 @@ class _Build:
         self.packages = {"python": platform.python_version(), "numpy": np.__version__, "sprii": __version__}
         self.packages |= {name: _version(name, protocol) for name in simulate.world(protocol).packages}
         self.room = self._room()
-        with _disk_errors(path, self._needed):
-            self.done = self._take_up(overwrite)
+        self.done: set[int] = set()
 
-    def run(self, workers: int, progress: Progress | None) -> None:
+    def run(self, workers: int, progress: Progress | None, overwrite: bool) -> None:
         with _disk_errors(self.path, self._needed):
-            self._run(workers, progress)
+            self.done = self._take_up(overwrite)
+            self._simulate(workers, progress)
+            self._finish()
 
-    def _run(self, workers: int, progress: Progress | None) -> None:
+    def _simulate(self, workers: int, progress: Progress | None) -> None:
         todo = [chunk for chunk in self.chunks if chunk.number not in self.done]
         total = self.protocol.episodes
         finished = total - sum(chunk.end - chunk.begin for chunk in todo)
@@ -168,7 +168,6 @@ class _Build:
                     finished += chunk.end - chunk.begin
                     if progress:
                         progress(finished, total)
-        self._finish()
 
     @contextlib.contextmanager
     def _nothing_kept_if_empty(self) -> Iterator[None]:
@@ -364,15 +363,25 @@ def _is_ours(partial: Path) -> bool:
     return set(os.listdir(partial)) <= _PARTIAL and not any(entry.is_symlink() for entry in entries)
 
 
-def _is_left(partial: Path, protocol: BankProtocol) -> bool:
-    """Whether an unfinished build beside the finished bank of `protocol` is nobody's: not that of another protocol."""
+def _clear_up(protocol: BankProtocol, path: Path) -> None:
+    """Collect what was left beside a finished bank by who was killed in the last moments of its build."""
+    files.recover(path)
+    if os.path.lexists(storage.partial_path(path)) or os.path.lexists(storage.lock_path(path)):
+        with storage.lock(path, wait=False):
+            if _finished(protocol, path, overwrite=True):
+                _remove_left(protocol, path)
+
+
+def _remove_left(protocol: BankProtocol, path: Path) -> None:
+    """Remove the partial folder beside the finished bank of `protocol`, but not the unfinished build of another."""
+    partial = storage.partial_path(path)
     if not _is_ours(partial):
-        return False
-    if not ((partial / "data").exists() and (partial / "build.json").exists()):
-        return True
-    with contextlib.suppress(BankError):
-        return files.read_json(partial / "build.json", BankError).get("protocol") == protocol.to_dict()
-    return False
+        return
+    if (partial / "data").exists() and (partial / "build.json").exists():
+        header = files.read_json(partial / "build.json", BankError, f"{_OVERWRITE} to discard it")
+        if header.get("protocol") != protocol.to_dict():
+            return
+    shutil.rmtree(partial, ignore_errors=True)
 
 
 def _no_space(path: Path, needed: int, count: int = 1, cause: OSError | None = None) -> str:

@@ -207,7 +207,12 @@ def existing(path: Path) -> Path:
     return path
 
 
+def lock_path(path: Path) -> Path:
+    """Where the build lock of the bank at `path` is, its links followed."""
+    return path.with_name(path.name + ".lock")
+
+
 def lock(path: Path, wait: bool) -> contextlib.AbstractContextManager[None]:
     """Hold the build lock of the bank at `path`; BankError when another process holds it and `wait` is false."""
     busy = "is held: this bank is being built"
-    return files.lock(path.with_name(path.name + ".lock"), wait=wait, busy=busy, error=BankError)
+    return files.lock(lock_path(path), wait=wait, busy=busy, error=BankError)

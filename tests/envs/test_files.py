@@ -9,42 +9,30 @@ from pathlib import Path
 import pytest
 
 from sprii_envs import files
+from sprii_envs.relations import EpisodeTable
 
-WRITERS = """
-import os, sys
+KILLED = """
+import sys
 from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from kills import kills
 from sprii_envs import files
-root, kind = Path(sys.argv[1]), sys.argv[2]
+from sprii_envs.relations import EpisodeTable
+root, kind = Path(sys.argv[2]), sys.argv[3]
 def write(path, text):
     if kind == "file":
         files.write_whole(path, text.encode())
+    elif kind == "table":
+        EpisodeTable({"episode": [0], "system": [text], "rollout": [0], "length": [1]}).save(path)
     else:
         with files.written_folder(path) as folder:
             (folder / "a").write_text(text)
             (folder / "b").write_text(text)
-left = [0]
-def counted(call):
-    def wrapper(*args, **kwargs):
-        left[0] -= 1
-        if not left[0]:
-            os.kill(os.getpid(), 9)
-        return call(*args, **kwargs)
-    return wrapper
 if kind == "without exchange":
     files._exchange = lambda one, other: False
-for kill_at in range(1, 100):
-    write(root / str(kill_at) / "x", "old")
-    if not (child := os.fork()):
-        for name in ("open", "replace", "mkdir", "fsync", "unlink", "rmdir"):
-            setattr(os, name, counted(getattr(os, name)))
-        left[0] = kill_at
-        write(root / str(kill_at) / "x", "new")
-        os._exit(0)
-    if os.waitpid(child, 0)[1] == 0:
-        print(kill_at)
-        break
+for folder in kills(lambda f: write(f / "x", "old"), lambda f: write(f / "x", "new"), root):
+    print(folder.name)
 """
-"""Overwrites a path in forked children, each killed at a later call of the system than the one before."""
 
 HOLDER = """
 import time
@@ -60,22 +48,27 @@ def contents(path: Path) -> object:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-@pytest.mark.parametrize("kind", ["file", "folder", "without exchange"])
+@pytest.mark.parametrize("kind", ["file", "folder", "without exchange", "table"])
 def test_a_killed_writer_leaves_the_old_or_the_new_and_the_next_collects_the_rest(tmp_path: Path, kind: str) -> None:
-    old, new = ("old", "new") if kind == "file" else ({"a": "old", "b": "old"}, {"a": "new", "b": "new"})
-    ended = subprocess.run(
-        [sys.executable, "-c", WRITERS, str(tmp_path), kind], check=True, stdout=subprocess.PIPE, text=True
-    )
-    last = int(ended.stdout)
-    assert last > 6
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(tmp_path), kind]
+    killed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    assert len(killed) > 6
     outcomes = []
-    for kill_at in range(1, last + 1):
-        path = tmp_path / str(kill_at) / "x"
+    for name in killed:
+        path = tmp_path / name / "x"
         files.recover(path)
-        outcomes.append(contents(path))
+        if kind == "table":
+            text = str(EpisodeTable.load(path)["system"][0])
+        elif path.is_dir():
+            assert sorted(os.listdir(path)) == ["a", "b"]
+            text = (path / "a").read_text()
+            assert (path / "b").read_text() == text
+        else:
+            text = path.read_text()
+        outcomes.append(text)
         assert os.listdir(path.parent) == ["x"]
-    first = outcomes.index(new)
-    assert outcomes == [old] * first + [new] * (last - first)
+    first = outcomes.index("new")
+    assert outcomes == ["old"] * first + ["new"] * (len(killed) - first)
 
 
 def test_a_living_writer_is_not_collected(tmp_path: Path) -> None:

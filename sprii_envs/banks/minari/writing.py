@@ -118,7 +118,7 @@ def write(
 
 @contextlib.contextmanager
 def _disk_errors(dataset_id: str) -> Iterator[None]:
-    """Turn what a disk gives rise to into a ValueError; HDF5 tells of it at length, and on closing as a RuntimeError."""
+    """Turn an error of the disk into a ValueError; HDF5 tells of one at length, and on closing as a RuntimeError."""
     try:
         yield
     except BrokenPipeError:  # of a progress callback that prints
