@@ -286,7 +286,7 @@ class AuditRelation:
     def run(self) -> None:
         """Print the audit; recipients without a legal donor lower the coverage."""
         from sprii_envs.banks import Bank
-        from sprii_envs.banks.storage import write_json
+        from sprii_envs.files import write_json
         from sprii_envs.relations import PairSampler, named_kernel, named_relation
 
         _check_json(self.json)
@@ -502,7 +502,7 @@ class Benchmark:
 
     def run(self) -> None:
         """Measure and print."""
-        from sprii_envs.banks.storage import write_json
+        from sprii_envs.files import write_json
         from sprii_train.benchmarks.envs import benchmark, report
 
         if not (self.seconds > 0.0 and self.repeats >= 1):

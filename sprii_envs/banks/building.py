@@ -378,8 +378,11 @@ def _remove_left(protocol: BankProtocol, path: Path) -> None:
     if not _is_ours(partial):
         return
     if (partial / "data").exists() and (partial / "build.json").exists():
-        header = files.read_json(partial / "build.json", BankError, f"{_OVERWRITE} to discard it")
-        if header.get("protocol") != protocol.to_dict():
+        try:
+            begun = files.read_json(partial / "build.json", BankError)
+        except BankError:
+            return
+        if begun.get("protocol") != protocol.to_dict():
             return
     shutil.rmtree(partial, ignore_errors=True)
 

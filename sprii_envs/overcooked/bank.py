@@ -20,8 +20,9 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.banks.storage import BankError, read_json, write_json
+from sprii_envs.banks.storage import BankError
 from sprii_envs.fields import check, instance, integer
+from sprii_envs.files import read_json, write_json
 from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import Game
 from sprii_envs.overcooked.partners.roster import Roster
@@ -109,7 +110,7 @@ class HistoryBank:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
-        told = read_json(self.folder / "bank.json")
+        told = read_json(self.folder / "bank.json", BankError)
         if told.get("format") != FORMAT or told.get("schema") != SCHEMA:
             raise BankError(f"{self.folder / 'bank.json'}: not a bank of histories of schema {SCHEMA}")
         self.protocol = HistoryProtocol(**{**told["protocol"], "game": Game(**told["protocol"]["game"])})
@@ -156,7 +157,7 @@ def open_histories(folder: Path | str, protocol: HistoryProtocol, partners: Rost
     """
     if not (Path(folder) / "bank.json").exists():
         return None
-    if read_json(Path(folder) / "bank.json").get("identity") != identity(protocol, partners, made):
+    if read_json(Path(folder) / "bank.json", BankError).get("identity") != identity(protocol, partners, made):
         raise BankError(f"{folder} holds a bank of another protocol or of other partners; legal: another folder")
     return HistoryBank(folder)
 
