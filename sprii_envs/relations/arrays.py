@@ -49,7 +49,7 @@ def naming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # a damaged zip raises nearly anything
-        if isinstance(error, OSError) and error.errno is not None:  # of the system, not of the contents
+        if isinstance(error, OSError) and error.filename is not None:  # it cannot be opened: not of the contents
             raise
         reason = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise ValueError(f"{os.fspath(path)} is not {what} or is damaged: {reason}") from error
