@@ -91,7 +91,11 @@ def _object(text: str, place: str, error: type[ValueError], remedy: str) -> dict
 
 
 def _damaged(place: str, reason: str, remedy: str) -> str:
-    return f"{place} is damaged: {reason}{f'; {remedy}' if remedy else ''}"
+    return f"{place} is damaged: {reason}{_then(remedy)}"
+
+
+def _then(remedy: str) -> str:
+    return f"; {remedy}" if remedy else ""
 
 
 def write_json(path: StrPath, data: Mapping[str, Any]) -> None:
@@ -349,15 +353,18 @@ def check_file(
         error: naming the file, if it or its entry is missing or another.
     """
     if not isinstance(entry, Mapping) or not isinstance(entry.get("bytes"), int) or "sha256" not in entry:
-        raise error(_damaged(os.fspath(path), "no size and checksum of it was kept", remedy))
+        raise error(f"{os.fspath(path)} cannot be checked: no size and checksum of it was kept{_then(remedy)}")
     try:
         size = os.stat(path).st_size
+        same = not checksums or size != entry["bytes"] or checksum(path) == entry["sha256"]
+    except FileNotFoundError:
+        raise error(f"{os.fspath(path)} is missing{_then(remedy)}") from None
     except OSError as cause:
-        raise error(f"{os.fspath(path)} is missing: {cause.strerror}{f'; {remedy}' if remedy else ''}") from cause
+        raise error(f"{os.fspath(path)} cannot be read: {cause.strerror}") from cause
     if size != entry["bytes"]:
         kind = "truncated" if size < entry["bytes"] else "too long"
         raise error(_damaged(os.fspath(path), f"{kind}: {size:,} bytes, expected {entry['bytes']:,}", remedy))
-    if checksums and checksum(path) != entry["sha256"]:
+    if not same:
         raise error(_damaged(os.fspath(path), "its checksum is another", remedy))
 
 

@@ -47,7 +47,7 @@ def reading(dataset: Any) -> Iterator[None]:
     """Errors of a damaged file, of which h5py raises nearly anything without a name, as ValueErrors of the dataset."""
     try:
         yield
-    except ValueError:
+    except (ValueError, ImportError):
         raise
     except Exception as error:
         name = dataset if isinstance(dataset, str) else dataset.id

@@ -163,7 +163,7 @@ def test_many_open_banks_hold_few_descriptors(bank):
     if not Path("/proc/self/fd").exists():
         pytest.skip("reads /proc")
     before = len(os.listdir("/proc/self/fd"))
-    banks = [Bank.open(bank.path) for _ in range(500)]
+    banks = [Bank.open(bank.path) for _ in range(200)]
     assert len(os.listdir("/proc/self/fd")) == before
     assert len({b.table["drag"][0] for b in banks}) == 1
     assert len(os.listdir("/proc/self/fd")) == before
