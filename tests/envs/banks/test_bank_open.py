@@ -106,7 +106,7 @@ def test_a_manifest_of_another_schema(copy):
         (lambda m: m.pop("columns"), "it lacks 'columns'"),
         (lambda m: m.update(more=1), "fields that are unknown here"),
         (lambda m: m["protocol"].pop("seed"), "missing fields"),
-        (lambda m: m["protocol"].update(seed=-1), "seed must be a whole number"),
+        (lambda m: m["protocol"].update(seed=-1), "seed is -1; legal: an integer"),
         (lambda m: m["columns"][0].update(shape=[1, 2, 3]), "does not have the size of its shape"),
         (lambda m: m["columns"][0].update(shape=[2**70, 2**70]), "does not have the size of its shape"),
         (lambda m: m["columns"][0].pop("dtype"), "dtype"),

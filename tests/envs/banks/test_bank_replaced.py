@@ -50,7 +50,7 @@ for folder in kills(prepare, lambda folder: build(new, folder / "bank", overwrit
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 23])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 41])
 @pytest.mark.parametrize("kind", ["fresh", "over another", "without exchange"])
 def test_a_build_killed_anywhere_ends_in_the_same_bytes_and_leaves_nothing(tmp_path, kind, every):
     command = [sys.executable, "-c", KILLED, str(Path(__file__).parents[1]), str(tmp_path), kind, str(every)]
