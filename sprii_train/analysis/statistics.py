@@ -9,6 +9,7 @@ A *contrast* is a function of the means of conditions by name. The same contrast
     difference("wrong", "matched")                  reliance on the supplied donor (`WRONG_MINUS_MATCHED`)
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -212,6 +213,43 @@ def paired_source_interval(values: ArrayLike, control: ArrayLike, *, level: floa
     mean = float(change.mean())
     half = float(stats.t.ppf((1 + level) / 2, n - 1) * change.std(ddof=1) / np.sqrt(n))
     return Interval(mean, mean - half, mean + half, level, n, "source")
+
+
+def interval_difference(first: Interval, second: Interval) -> Interval:
+    """Interval of first − second from one interval of each (MOVER, Zou and Donner 2008).
+
+    Right for independent estimates; where both are of the same systems, whose difficulty they share, it is too wide.
+    """
+    estimate = first.estimate - second.estimate
+    low = estimate - math.hypot(first.estimate - first.low, second.high - second.estimate)
+    high = estimate + math.hypot(first.high - first.estimate, second.estimate - second.low)
+    return first._replace(estimate=estimate, low=low, high=high)
+
+
+def interval_ratio(first: Interval, second: Interval) -> Interval:
+    """Interval of first ÷ second, the difference of the logarithms (`interval_difference`).
+
+    Without bounds where one of the intervals is not above 0: such a number may have no ratio.
+    """
+    if not all(min(each.low, each.estimate) > 0 for each in (first, second)):
+        return first._replace(estimate=first.estimate / second.estimate, low=-math.inf, high=math.inf)
+    return mapped(interval_difference(mapped(first, math.log), mapped(second, math.log)), math.exp)
+
+
+def extreme_interval(intervals: Sequence[Interval], choose: Callable[[Sequence[float]], float]) -> Interval:
+    """Interval of the least (`min`) or largest (`max`) of several numbers, from one interval of each.
+
+    It errs to the wide side of the chosen end.
+    """
+    parts = zip(*((each.estimate, each.low, each.high) for each in intervals), strict=True)
+    estimate, low, high = (choose(part) for part in parts)
+    return intervals[0]._replace(estimate=estimate, low=low, high=high)
+
+
+def mapped(found: Interval, function: Callable[[float], float]) -> Interval:
+    """The interval of an increasing or decreasing function of the estimate."""
+    estimate, *ends = (function(value) for value in (found.estimate, found.low, found.high))
+    return found._replace(estimate=estimate, low=min(ends), high=max(ends))
 
 
 def bonferroni(contrasts: int, level: float = 0.95) -> float:

@@ -1,35 +1,74 @@
-"""Statements of the paper as checks on measured rows: held, held in some sources, did not hold, not tested."""
+"""Statements of the paper as checks on measured rows: held, did not hold, not resolved, not tested.
 
+A statement carries its bounds and what a learner without information scores; its verdict needs an interval.
+"""
+
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
+
+import numpy as np
+
+from sprii_train.analysis.statistics import Interval, extreme_interval, mapped, paired_source_interval
 
 Row = Mapping[str, Any]
 Arms = Mapping[str, Row]
 
+HELD, FAILED, OPEN = "held", "did not hold", "not resolved"
+
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement about arms of one source.
+    """A statement about arms of one source: a number that lies between two bounds.
 
     Attributes:
         text: the statement.
         arms: the arms it needs; `world/arm` where several worlds have the arm.
         measure: rows by arm → the number that decides.
-        holds: whether that number satisfies the statement.
-        shows: what the number is, for people.
+        what: what the number is, for people.
+        above, below: the bounds, both excluded.
+        paper: the paper's number, or what it says of it.
+        null: what a learner whose contexts say nothing scores. Where this lies within the bounds the statement cannot
+            be held; None where a statement asks nothing of contexts, or such a learner meets it by its very meaning.
+        interval: rows by arm → interval within one source, over systems or episodes; None where the rows lack what it
+            needs. Without it the interval is over sources.
+        ratio: whether an interval over sources is of the logarithms.
+        exact: whether the number is known without sampling, so that its interval is a point.
     """
 
     text: str
     arms: tuple[str, ...]
     measure: Callable[[Arms], float]
-    holds: Callable[[float], bool]
-    shows: str
+    what: str
+    _: KW_ONLY
+    above: float = -math.inf
+    below: float = math.inf
+    paper: float | str | None = None
+    null: float | Callable[[Arms], float] | None
+    interval: Callable[[Arms], Interval | None] | None = None
+    ratio: bool = False
+    exact: bool = False
+
+    @property
+    def shows(self) -> str:
+        """`ratio of errors (< 0.95; without information 1; paper 0.72)`."""
+        if math.isinf(self.below):
+            parts = [f"> {_number(self.above)}"]
+        elif math.isinf(self.above):
+            parts = [f"< {_number(self.below)}"]
+        else:
+            parts = [f"{_number(self.above)} to {_number(self.below)}"]
+        if isinstance(self.null, int | float):
+            parts.append(f"without information {_number(self.null)}")
+        if self.paper is not None:
+            parts.append(f"paper {self.paper if isinstance(self.paper, str) else _number(self.paper)}")
+        return f"{self.what} ({'; '.join(parts)})"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found for a claim, source by source."""
+    """What was found for a claim."""
 
     text: str
     status: str
@@ -40,8 +79,27 @@ class Verdict:
         return {"claim": self.text, "verdict": self.status, "evidence": self.evidence}
 
 
+def outcome(found: Interval, *, above: float = -math.inf, below: float = math.inf) -> str:
+    """Whether a number lies between two bounds, as far as its interval says.
+
+    Returns:
+        `held` where estimate and interval lie between the bounds, `did not hold` where all of it lies on the far side
+        of one of them, the bound included, and `not resolved` where it spans a bound or is not a number.
+    """
+    whole = (found.low, found.estimate, found.high)
+    if all(above < value < below for value in whole):
+        return HELD
+    if all(value <= above for value in whole) or all(value >= below for value in whole):
+        return FAILED
+    return OPEN
+
+
 def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
-    """Judge every claim within each source that has all of its arms."""
+    """Judge every claim on the sources that have all of its arms.
+
+    Where every source has an interval of its own, the sources must agree: one that held and one that did not, or did
+    not resolve it, leave a claim unresolved. Rows of an older report may lack a number: its claim is not tested.
+    """
     by_seed: dict[int, dict[str, Row]] = {}
     for row in rows:
         by_seed.setdefault(row["seed"], {}).update(named(row))
@@ -54,105 +112,197 @@ def named(row: Row) -> dict[str, Row]:
     return {arm: row} | ({f"{row['world']}/{arm}": row} if "world" in row else {})
 
 
+def extreme(choose: Callable[..., float], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Measure and interval of the least (`min`) or largest (`max`) of several numbers of a claim.
+
+    Args:
+        parts: `measure`, `interval` and perhaps `ratio` of each, as a claim takes them.
+    """
+
+    def interval(arms: Arms) -> Interval | None:
+        found = [part["interval"](arms) for part in parts]
+        return None if None in found else extreme_interval(found, choose)
+
+    return {
+        "measure": lambda a: choose([part["measure"](a) for part in parts]),
+        "interval": interval,
+        "ratio": all(part.get("ratio", False) for part in parts),
+    }
+
+
 def _judge(claim: Claim, by_seed: Mapping[int, Arms]) -> Verdict:
-    measured = {s: claim.measure(arms) for s, arms in sorted(by_seed.items()) if set(claim.arms) <= set(arms)}
-    if not measured:
-        return Verdict(
-            claim.text,
-            "not tested",
-            f"needs the arms {', '.join(claim.arms)}",
-        )
-    held = sum(claim.holds(value) for value in measured.values())
-    of = len(measured)
-    if held == of:
-        status = "held" if of > 1 else "held (one source)"
-    elif held:
-        status = f"held in {held} of {of} sources"
-    else:
-        status = "did not hold"
-    values = ", ".join(f"{value:.3g}" for value in measured.values())
-    return Verdict(claim.text, status, f"{claim.shows}: {values}")
+    sources = [arms for _, arms in sorted(by_seed.items()) if set(claim.arms) <= set(arms)]
+    if not sources:
+        return Verdict(claim.text, "not tested", f"needs the arms {', '.join(claim.arms)}")
+    try:
+        found, over = _intervals(claim, sources)
+    except KeyError as missing:
+        return Verdict(claim.text, "not tested", f"the rows lack {missing}")
+    outcomes = {outcome(each, above=claim.above, below=claim.below) for each in found}
+    status = outcomes.pop() if len(outcomes) == 1 else OPEN
+    evidence = f"{claim.shows}: {over}"
+    if callable(claim.null):
+        nulls = [claim.null(arms) for arms in sources]
+        evidence += f"; without information {', '.join(map(_number, nulls))}"
+        if status == HELD and any(claim.above < null < claim.below for null in nulls):
+            status, evidence = OPEN, f"{evidence}, which holds as well"
+    return Verdict(claim.text, status, evidence)
+
+
+def _intervals(claim: Claim, sources: Sequence[Arms]) -> tuple[list[Interval], str]:
+    """An interval a source, or one over all of them, and how to tell it."""
+    if claim.interval is not None:
+        own = [claim.interval(arms) for arms in sources]
+        within = [each for each in own if each is not None]
+        if len(within) == len(own):
+            given = "given one source" if len(own) == 1 else "by source"
+            told = ", ".join(f"{_number(e.estimate)} [{_number(e.low)}, {_number(e.high)}]" for e in within)
+            return within, f"{told} ({within[0].level:.0%} over {within[0].unit}s, {given})"
+    values = [float(claim.measure(arms)) for arms in sources]
+    told = ", ".join(map(_number, values))
+    if claim.exact:
+        return [Interval(value, value, value, 1.0, 1, "source") for value in values], told
+    whole = over_source_values(values, ratio=claim.ratio)
+    if len(values) == 1:
+        return [whole], f"{told} (one source, no interval)"
+    mean = f"mean {_number(whole.estimate)} [{_number(whole.low)}, {_number(whole.high)}]"
+    return [whole], f"{told}; {mean} ({whole.level:.0%} over sources, t)"
+
+
+def over_source_values(values: Sequence[float], *, ratio: bool = False) -> Interval:
+    """The t interval of the mean of one number a source, of the geometric mean of a `ratio`.
+
+    Without bounds for one source, and where a number has no logarithm or is not finite.
+    """
+    array = np.asarray(values, np.float64)
+    if ratio:
+        array = np.log(np.where(array > 0, array, np.nan))
+    if len(array) < 2 or not np.isfinite(array).all():
+        return Interval(float(np.mean(values)), -math.inf, math.inf, 0.95, len(array), "source")
+    found = paired_source_interval(array, np.zeros_like(array))
+    return mapped(found, math.exp) if ratio else found
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}".replace("-", "−")
 
 
 def _ratio(a: float, b: float) -> float:
-    return a / b if b else float("inf")
+    return a / b if b else math.inf
 
 
+def _least(arms: Arms, names: Sequence[str], column: str) -> float:
+    return min(float(arms[name][column]) for name in names)
+
+
+def _most(arms: Arms, names: Sequence[str], column: str) -> float:
+    return max(abs(float(arms[name][column])) for name in names)
+
+
+def _right_donor(row: Row) -> float:
+    """What a same-system donor's context costs, as a share of what another system's does."""
+    return _ratio(row["correct_h16"] - row["self_h16"], row["correct_h16"] + row["gap"] - row["self_h16"])
+
+
+def _own_error(row: Row) -> float:
+    """The self error as a share of the target's variance: embeddings differ in scale."""
+    return row["self_h16"] / row["target_variance"]
+
+
+_WITHOUT = ("same-rollout", "align-random")
 D_CLEAN_CLAIMS = (
     Claim(
         "Drag can be read from Structure and from Align + Cross far better than from same-rollout and Align–Random",
-        ("structure", "align-cross", "same-rollout", "align-random"),
-        lambda a: (
-            min(a["structure"]["drag_r2"], a["align-cross"]["drag_r2"])
-            - max(a["same-rollout"]["drag_r2"], a["align-random"]["drag_r2"])
-        ),
-        lambda v: v > 0.1,
-        "lowest of the former − highest of the latter R² (> 0.1)",
+        ("structure", "align-cross", *_WITHOUT),
+        lambda a: _least(a, ("structure", "align-cross"), "drag_r2") - max(a[arm]["drag_r2"] for arm in _WITHOUT),
+        "lowest of the former − highest of the latter R²",
+        above=0.1,
+        null=0.0,
     ),
     Claim(
         "Align + Cross makes drag more accessible than Structure",
         ("structure", "align-cross"),
         lambda a: a["align-cross"]["drag_r2"] - a["structure"]["drag_r2"],
-        lambda v: v > 0,
-        "difference in R² (> 0)",
+        "difference in R²",
+        above=0.002,
+        paper=0.0051,
+        null=0.0,
     ),
     Claim(
         "With Align + Cross a same-system donor's context predicts as well as the recipient's own",
         ("align-cross",),
-        lambda a: _ratio(a["align-cross"]["correct_h16"], a["align-cross"]["self_h16"]),
-        lambda v: abs(v - 1) <= 0.1,
-        "correct-donor ÷ self error at h16 (within 10 % of 1)",
+        lambda a: _right_donor(a["align-cross"]),
+        "cost of such a donor as a share of another system's at h16",
+        above=-0.1,
+        below=0.1,
+        paper=0.0,
+        null=1.0,
     ),
     Claim(
         "Structure's correct-donor error is more than ten times that of Align + Cross",
         ("structure", "align-cross"),
         lambda a: _ratio(a["structure"]["correct_h16"], a["align-cross"]["correct_h16"]),
-        lambda v: v > 10,
-        "ratio of correct-donor errors at h16 (> 10; paper 36)",
+        "ratio of correct-donor errors at h16",
+        above=10,
+        paper=36,
+        null=1.0,
+        ratio=True,
     ),
     Claim(
         "Structure's correct-donor error is more than ten times its own self error at the shortest horizon",
         ("structure",),
         lambda a: _ratio(a["structure"]["correct_h1"], a["structure"]["self_h1"]),
-        lambda v: v > 10,
-        "correct-donor ÷ self error at h1 (> 10)",
+        "correct-donor ÷ self error at h1",
+        above=10,
+        null=1.0,
+        ratio=True,
     ),
     Claim(
         "Structure's correct-donor error is more than ten times its own self error at h16",
         ("structure",),
         lambda a: _ratio(a["structure"]["correct_h16"], a["structure"]["self_h16"]),
-        lambda v: v > 10,
-        "correct-donor ÷ self error at h16 (> 10; paper 7.5)",
+        "correct-donor ÷ self error at h16",
+        above=10,
+        paper=7.5,
+        null=1.0,
+        ratio=True,
     ),
     Claim(
         "Contexts of Align + Cross are far more alike within a system than those of Structure, same-rollout and Random",
-        ("structure", "align-cross", "same-rollout", "align-random"),
-        lambda a: _ratio(
-            a["align-cross"]["between_within"],
-            max(a[arm]["between_within"] for arm in ("structure", "same-rollout", "align-random")),
-        ),
-        lambda v: v > 3,
-        "between/within of Align + Cross ÷ highest of the others (> 3)",
+        ("structure", "align-cross", *_WITHOUT),
+        lambda a: _ratio(a["align-cross"]["between_within"], _most(a, ("structure", *_WITHOUT), "between_within")),
+        "between/within of Align + Cross ÷ highest of the others",
+        above=3,
+        null=1.0,
+        ratio=True,
     ),
     Claim(
         "Align–Random and same-rollout contexts hardly depend on the system: their gap is near zero",
-        ("align-cross", "same-rollout", "align-random"),
-        lambda a: _ratio(max(a["same-rollout"]["gap"], a["align-random"]["gap"]), a["align-cross"]["gap"]),
-        lambda v: v < 0.1,
-        "larger of the two gaps ÷ gap of Align + Cross (< 0.1)",
+        ("align-cross", *_WITHOUT),
+        lambda a: a["align-cross"]["gap"] - 10 * _most(a, _WITHOUT, "gap"),
+        "gap of Align + Cross − ten times the larger of the two",
+        above=0,
+        paper=0.03,
+        null=0.0,
     ),
     Claim(
         "Align + Cross predicts its own future better than Structure does",
         ("structure", "align-cross"),
-        lambda a: _ratio(a["align-cross"]["self_h16"], a["structure"]["self_h16"]),
-        lambda v: v < 1,
-        "ratio of self errors at h16, each in its own embedding (< 1; paper 0.21)",
+        lambda a: _ratio(_own_error(a["align-cross"]), _own_error(a["structure"])),
+        "ratio of self errors at h16, each by the variance of its target",
+        below=0.9,
+        paper="0.21 of the errors themselves",
+        null=1.0,
+        ratio=True,
     ),
     Claim(
         "The relation, not the interface, is what helps: Align + Cross beats Align–Random in self error",
         ("align-cross", "align-random"),
-        lambda a: _ratio(a["align-cross"]["self_h16"], a["align-random"]["self_h16"]),
-        lambda v: v < 1,
-        "ratio of self errors at h16 (< 1; paper 0.28)",
+        lambda a: _ratio(_own_error(a["align-cross"]), _own_error(a["align-random"])),
+        "ratio of self errors at h16, each by the variance of its target",
+        below=0.9,
+        paper="0.28 of the errors themselves",
+        null=1.0,
+        ratio=True,
     ),
 )

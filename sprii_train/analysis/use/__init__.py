@@ -24,7 +24,14 @@ from sprii_train.analysis.use.interventions import (
 )
 from sprii_train.analysis.use.landscape import Valley, grid_errors, rank_correlation, summary, valley, valley_depth
 from sprii_train.analysis.use.queries import first_episodes, pulse_queries
-from sprii_train.analysis.use.response import Response, centre_relative, donor_response
+from sprii_train.analysis.use.response import (
+    TRANSFORMS,
+    Response,
+    Transform,
+    centre_relative,
+    donor_response,
+    unstructured_share,
+)
 from sprii_train.analysis.use.simulated import (
     HORIZONS,
     Counterfactuals,
@@ -41,6 +48,7 @@ from sprii_train.analysis.use.simulated import (
 __all__ = [
     "AMPLITUDES",
     "HORIZONS",
+    "TRANSFORMS",
     "WRONG_SYSTEM",
     "Choice",
     "Counterfactuals",
@@ -50,6 +58,7 @@ __all__ = [
     "Queries",
     "Reader",
     "Response",
+    "Transform",
     "Valley",
     "along",
     "amplitude_sweep",
@@ -77,6 +86,7 @@ __all__ = [
     "rank_correlation",
     "summary",
     "training_levels",
+    "unstructured_share",
     "valley",
     "valley_depth",
 ]

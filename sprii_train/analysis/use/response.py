@@ -3,7 +3,7 @@
 Pure functions of arrays whose last axis is (x1, y1, x2, y2, vx1, vy1, vx2, vy2), in physical units.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 
 _SIZE = 8
+
+Transform = Literal["mean-difference", "orthonormal"]
+TRANSFORMS: dict[Transform, tuple[float, float]] = {
+    "mean-difference": (0.5, 1.0),
+    "orthonormal": (0.5**0.5, 0.5**0.5),
+}
+"""Name → factors of the sum and of the difference of the two balls' coordinates.
+
+The energy of the relative coordinate ÷ that of the centre is four times as large with the mean and the difference. The
+paper names an "equal-mass center/relative transform" and prints no formula; its simulator's share of 0.71 is out of
+reach of the orthonormal one at a query at rest, where one ball alone is pushed.
+"""
 
 
 class Response(NamedTuple):
@@ -37,24 +49,35 @@ class Response(NamedTuple):
         return float((self.relative - self.centre).mean())
 
 
-def centre_relative(states: ArrayLike) -> Array:
-    """Coordinates (..., 8) as centre (positions, velocities), then relative (positions, velocities): orthonormal.
+def unstructured_share(transform: Transform) -> float:
+    """The relative share of a response that moves every coordinate alike, whatever the factor: 4/5 or 1/2."""
+    common, apart = (factor**2 for factor in TRANSFORMS[transform])
+    return apart / (common + apart)
 
-    centre = (first + second)/√2 and relative = (second − first)/√2 keep the norm of two equal masses' coordinates.
+
+def centre_relative(states: ArrayLike, transform: Transform = "orthonormal") -> Array:
+    """Coordinates (..., 8) as centre (positions, velocities), then relative (positions, velocities).
+
+    Args:
+        transform: `orthonormal`, centre = (first + second)/√2 and relative = (second − first)/√2, which keeps the norm;
+            or `mean-difference`, centre = (first + second)/2 and relative = second − first.
 
     Raises:
-        ValueError: for a last axis other than 8.
+        ValueError: for a last axis other than 8, or an unknown transform.
     """
+    if transform not in TRANSFORMS:
+        raise ValueError(f"unknown transform {transform!r}; legal: {', '.join(TRANSFORMS)}")
+    common, apart = TRANSFORMS[transform]
     given = np.asarray(states, np.float64)
     if given.ndim < 1 or given.shape[-1] != _SIZE:
         raise ValueError(f"states must be (..., {_SIZE}): x1, y1, x2, y2, vx1, vy1, vx2, vy2; got {given.shape}")
     pairs = given.reshape(*given.shape[:-1], 2, 2, 2)  # position or velocity, ball, axis
     first, second = pairs[..., 0, :], pairs[..., 1, :]
-    both = np.stack([first + second, second - first], axis=-3) / np.sqrt(2.0)
+    both = np.stack([common * (first + second), apart * (second - first)], axis=-3)
     return both.reshape(given.shape)
 
 
-def donor_response(outputs: ArrayLike) -> Response:
+def donor_response(outputs: ArrayLike, transform: Transform = "orthonormal") -> Response:
     """Squared displacement that the donor's level induces, of a reader's outputs or of the simulator's.
 
     A displacement is an output minus the mean over levels. Over all pairs of levels the squared differences are the
@@ -62,14 +85,15 @@ def donor_response(outputs: ArrayLike) -> Response:
 
     Args:
         outputs: (n, L, 8) predicted or true increments under L levels.
+        transform: of the two balls' coordinates, see `centre_relative`; shares of different transforms do not compare.
 
     Raises:
-        ValueError: for another shape or fewer than two levels.
+        ValueError: for another shape, fewer than two levels or an unknown transform.
     """
     given = np.asarray(outputs, np.float64)
     if given.ndim != 3 or given.shape[1] < 2 or not len(given):
         raise ValueError(f"outputs must be (n, L, {_SIZE}) with L >= 2 levels, got {given.shape}")
-    moved = centre_relative(given)
+    moved = centre_relative(given, transform)
     # Levels are compared with the first before the mean is taken: what no level moves is exactly 0.
     moved = moved - moved[:, :1]
     energy = np.square(moved - moved.mean(1, keepdims=True)).mean(1)

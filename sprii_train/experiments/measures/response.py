@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from sprii_train.analysis.use.response import donor_response
+from sprii_train.analysis.use.response import TRANSFORMS, donor_response
 from sprii_train.analysis.use.simulated import increments
 from sprii_train.experiments.measures.landscape import assays
 from sprii_train.experiments.sources import Source
@@ -19,8 +19,9 @@ CASE = 0
 def response(source: Source) -> dict[str, Any]:
     """Relative coordinates' share of the squared h16 response to five donor levels, reader's and simulator's.
 
-    By factor and system, (n,), `reader_centre`, `reader_relative` and the simulator's are kept beside the model, in
-    physical units; and of one recipient every course: truth (L, T, D) and predictions (L, K, D), as increments.
+    By factor, transform and system, (n,), `reader_centre`, `reader_relative` and the simulator's are kept beside the
+    model, in physical units; and of one recipient every course: truth (L, T, D) and predictions (L, K, D), as
+    increments.
     """
     kept: dict[str, NDArray[np.float64]] = {}
     row: dict[str, Any] = {}
@@ -28,10 +29,11 @@ def response(source: Source) -> dict[str, Any]:
         outputs = predicted * standardiser.scale + standardiser.mean
         truth = increments(targets, HORIZONS)
         for who, moved in (("reader", outputs), ("simulator", truth)):
-            found = donor_response(moved[:, :, -1])
-            kept |= {f"{factor}|{who}_centre": found.centre, f"{factor}|{who}_relative": found.relative}
-            row[f"{who}_share_{factor}"] = found.relative_share
-            row[f"{who}_relative_minus_centre_{factor}"] = found.relative_minus_centre
+            for transform in TRANSFORMS:
+                found, name = donor_response(moved[:, :, -1], transform), f"{factor}|{transform}|{who}"
+                kept |= {f"{name}_centre": found.centre, f"{name}_relative": found.relative}
+                row[f"{who}_share_{factor}_{transform}"] = found.relative_share
+                row[f"{who}_relative_minus_centre_{factor}_{transform}"] = found.relative_minus_centre
         states = targets.states[CASE].astype(np.float64)
         kept |= {
             f"{factor}|levels": levels,

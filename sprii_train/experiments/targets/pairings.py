@@ -13,6 +13,7 @@ from sprii_train.experiments.targets.base import (
     value_of,
 )
 from sprii_train.experiments.targets.geometry import interval_table
+from sprii_train.experiments.targets.within import times
 from sprii_train.reports.claims import Arms, Claim
 from sprii_train.reports.page import Table, spread
 
@@ -58,8 +59,10 @@ def _eligible(arm: str, split: str, low: int, high: int) -> Claim:
                                    ("rollouts_per_system", (4, 4)), ("supported_histories", (12, 12)))
             for found, expected in zip(a[arm]["pairs"][split][column], range_, strict=True)
         ),
-        lambda v: v == 0,
-        "largest deviation of a count (0)",
+        "largest deviation of a count",
+        below=0.5,
+        null=None,
+        exact=True,
     )  # fmt: skip
 
 
@@ -104,6 +107,10 @@ def _mismatches(rows: Sequence[Row]) -> list[Table]:
     ]  # fmt: skip
 
 
+def _own_error(row: Row, horizon: int) -> float:
+    return row["validation"][f"self_h{horizon}"] / row["validation"][f"variance_h{horizon}"]
+
+
 def _match(arms: Arms, arm: str, factor: str) -> float:
     return float(value_of(arms[arm], f"pairs.train.match_rates.{factor}"))
 
@@ -116,27 +123,30 @@ MISMATCH_CLAIMS = (
             lambda a, factor=factor: max(
                 abs(_match(a, f"mismatch-{factor}", f) - (0.5 if f == factor else 1.0)) for f in FACTORS
             ),
-            lambda v: v < 0.01,
-            "largest deviation of a match rate (< 0.01)",
+            "largest deviation of a match rate",
+            below=0.01,
+            null=None,
+            exact=True,
         )
         for factor in ("drag", "mass")
     ),
     Claim(
         "Mass-only mismatch separates systems far more than correct pairing",
         ("g3", "mismatch-mass"),
-        lambda a: a["mismatch-mass"]["validation"]["ratio"] / a["g3"]["validation"]["ratio"],
-        lambda v: v > 1.5,
-        "ratio of ratios (> 1.5; paper 3.7)",
+        **times("mismatch-mass", "g3", "validation.ratio"),
+        what="ratio of ratios",
+        above=1.5,
+        paper=3.7,
+        null=1.0,
     ),
     Claim(
         "Correct pairing does not minimise the native error at any horizon",
         MISMATCHED,
-        lambda a: min(
-            a["g3"]["validation"][f"self_h{h}"] - min(a[arm]["validation"][f"self_h{h}"] for arm in MISMATCHED[1:])
-            for h in HORIZONS
-        ),
-        lambda v: v > 0,
-        "smallest over horizons of its error minus the least other, each in its own embedding (> 0; paper 0.019)",
+        lambda a: min(_own_error(a["g3"], h) - min(_own_error(a[arm], h) for arm in MISMATCHED[1:]) for h in HORIZONS),
+        "smallest over horizons of its error minus the least other, each by the variance of its target",
+        above=0.01,
+        paper=0.083,
+        null=0.0,
     ),
 )
 
@@ -173,8 +183,11 @@ QUALITY_CLAIMS = (
             f"Neighbours in a Structure teacher's codes share {factor} more often than random histories",
             ("inferred", "random-history"),
             lambda a, factor=factor: 100 * (_match(a, "inferred", factor) - _match(a, "random-history", factor)),
-            lambda v: v > 0,
-            f"difference in percentage points (> 0; paper {paper})",
+            "difference in percentage points",
+            above=0.5,
+            paper=paper,
+            null=0.0,
+            exact=True,
         )
         for factor, paper in (("mass", 1.1), ("drag", 3.3))
     ),
@@ -182,8 +195,11 @@ QUALITY_CLAIMS = (
         "Inferred pairs are almost never of one system",
         ("inferred",),
         lambda a: 100 * _match(a, "inferred", "system"),
-        lambda v: v < 1,
-        "percent of pairs (< 1; paper 0.064)",
+        "percent of pairs",
+        below=1,
+        paper=0.064,
+        null=None,
+        exact=True,
     ),
 )
 

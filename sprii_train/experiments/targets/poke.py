@@ -1,6 +1,7 @@
 """PokeWorld's tables: shared factors, objectives, structured mismatches (`app:poke-formation`)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from sprii_train.analysis.bootstrap import system_bootstrap
 from sprii_train.analysis.statistics import difference, over_sources
@@ -15,7 +16,8 @@ from sprii_train.experiments.targets.base import (
     value_of,
 )
 from sprii_train.experiments.targets.geometry import LEAST, both_splits, interval_table
-from sprii_train.reports.claims import Claim
+from sprii_train.experiments.targets.within import lead, r2_difference, times
+from sprii_train.reports.claims import Claim, extreme
 from sprii_train.reports.formation_figures import changes
 from sprii_train.reports.page import Picture, Table, interval, spread
 from sprii_train.reports.paper import paper_panels
@@ -33,21 +35,20 @@ def _refinement(rows: Sequence[Row]) -> list[Table]:
     return [spread_table(rows, "Partial geometry of contexts", columns), interval_table(rows, columns)]
 
 
-REFINEMENT_CLAIMS = (
+REFINEMENT_CLAIMS = tuple(
     Claim(
-        "G₁ organises contexts by mass more than G₂ does",
+        f"{name} organises contexts by {factor} more than {other} does",
         ("g1", "g2"),
-        lambda a: a["g1"]["confirmation"]["rho_mass"] - a["g2"]["confirmation"]["rho_mass"],
-        lambda v: v > LEAST,
-        "difference of ρ on confirmation systems (> 0.05; paper 0.493)",
-    ),
-    Claim(
-        "G₂ organises contexts by drag more than G₁ does",
-        ("g1", "g2"),
-        lambda a: a["g2"]["confirmation"]["rho_drag"] - a["g1"]["confirmation"]["rho_drag"],
-        lambda v: v > LEAST,
-        "difference of ρ on confirmation systems (> 0.05; paper 0.715)",
-    ),
+        **lead(better, worse, f"confirmation.rho_{factor}"),
+        what="difference of ρ on confirmation systems",
+        above=LEAST,
+        paper=paper,
+        null=0.0,
+    )
+    for name, other, better, worse, factor, paper in (
+        ("G₁", "G₂", "g1", "g2", "mass", 0.493),
+        ("G₂", "G₁", "g2", "g1", "drag", 0.715),
+    )
 )
 
 
@@ -76,15 +77,23 @@ def _accessibility(rows: Sequence[Row]) -> list[Table]:
     ]
 
 
+def r2_lead(better: str, worse: str, probe: str) -> dict[str, Any]:
+    """Measure and interval of one arm's R² minus another's on validation systems."""
+    return {
+        "measure": lambda a: a[better]["validation"][probe] - a[worse]["validation"][probe],
+        "interval": r2_difference(better, worse, "validation", probe),
+    }
+
+
 ACCESSIBILITY_CLAIMS = tuple(
     Claim(
         f"{better.upper()} makes {factor} more accessible than {worse.upper()} does ({kind})",
         ("g1", "g2"),
-        lambda a, better=better, worse=worse, path=f"centroid_{kind}_{factor}": (
-            a[better]["validation"][path] - a[worse]["validation"][path]
-        ),
-        lambda v: v > LEAST,
-        f"difference in R² (> 0.05; paper {paper})",
+        **r2_lead(better, worse, f"centroid_{kind}_{factor}"),
+        what="difference in R²",
+        above=LEAST,
+        paper=paper,
+        null=0.0,
     )
     for kind, factor, better, worse, paper in (
         ("ridge", "mass", "g1", "g2", 0.456),
@@ -117,12 +126,11 @@ FACTORIAL_CLAIMS = (
     Claim(
         "Align separates systems far more than Structure and Cross do",
         ("structure", "align", "cross"),
-        lambda a: (
-            a["align"]["confirmation"]["ratio"]
-            / max(a["structure"]["confirmation"]["ratio"], a["cross"]["confirmation"]["ratio"])
-        ),
-        lambda v: v > 2,
-        "ratio of ratios (> 2; paper 11.6)",
+        **extreme(min, [times("align", arm, "confirmation.ratio") for arm in ("structure", "cross")]),
+        what="smaller of the two ratios of ratios",
+        above=2,
+        paper=11.6,
+        null=1.0,
     ),
 )
 
@@ -154,11 +162,11 @@ MISMATCH_CLAIMS = tuple(
     Claim(
         text,
         ("g3", arm),
-        lambda a, arm=arm, factor=factor: (
-            a[arm]["validation"][f"rho_{factor}"] - a["g3"]["validation"][f"rho_{factor}"]
-        ),
-        (lambda v: v < -LEAST) if falls else (lambda v: v > LEAST),
-        f"change of ρ ({'< −' if falls else '> '}{LEAST}; paper {paper})",
+        **lead(arm, "g3", f"validation.rho_{factor}"),
+        what="change of ρ",
+        **({"below": -LEAST} if falls else {"above": LEAST}),
+        paper=paper,
+        null=0.0,
     )
     for text, arm, factor, falls, paper in (
         ("Drag-only mismatch lowers drag geometry", "mismatch-drag", "drag", True, -0.350),
@@ -231,9 +239,11 @@ def _printed_changes() -> dict[str, dict[str, dict[str, float]]]:
 ACCESS_CLAIM = Claim(
     "Mass-only mismatch does not lower what a probe reads of mass",
     ("g3", "mismatch-mass"),
-    lambda a: a["mismatch-mass"]["validation"]["centroid_ridge_mass"] - a["g3"]["validation"]["centroid_ridge_mass"],
-    lambda v: v > -LEAST,
-    f"change of R² (> −{LEAST}; paper 0.014)",
+    **r2_lead("mismatch-mass", "g3", "centroid_ridge_mass"),
+    what="change of R²",
+    above=-LEAST,
+    paper=0.014,
+    null=lambda a: -a["g3"]["validation"]["centroid_ridge_mass"],
 )
 
 POKE_TARGETS = (

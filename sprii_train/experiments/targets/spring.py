@@ -1,6 +1,9 @@
 """SpringWorld's tables of recipes and fresh readers: components, weights, horizons, bottlenecks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from sprii_train.analysis.bootstrap import system_bootstrap
 from sprii_train.analysis.statistics import HISTORY_GAIN, Contrast, Interval, difference, mean_of, reduction
@@ -17,8 +20,9 @@ from sprii_train.experiments.targets.base import (
     stacked,
 )
 from sprii_train.experiments.targets.geometry import interval_table
+from sprii_train.experiments.targets.within import Within, by_system, has_arrays, own, times
 from sprii_train.recipes import EVERY_RECIPE
-from sprii_train.reports.claims import Claim
+from sprii_train.reports.claims import Arms, Claim, extreme
 from sprii_train.reports.page import Picture, Table, interval, spread
 from sprii_train.reports.value_figures import reader_horizons
 
@@ -118,49 +122,68 @@ def _components(rows: Sequence[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -
     return [task, geometry, interval_table(rows, bounded, first="Recipe"), *_intervals(rows, pairs)]
 
 
+def _errors(panel: str, keys: Mapping[str, tuple[str, str]], contrast: Contrast) -> Within:
+    """Over the systems of a panel, whose errors are at h16 or, of the mixture, over all horizons."""
+    return by_system(
+        "value",
+        contrast,
+        {name: (arm, f"{reader}|{panel}") for name, (arm, reader) in keys.items()},
+        at=lambda errors: errors[..., -1] if panel == "cold" else errors.mean(-1),
+        strata=lambda row: strata_of([row], panel),
+    )
+
+
+def lower(text: str, arm: str, than: str, below: float, paper: float, panel: str = "cold") -> Claim:
+    """A recipe's error is below another's, and below that of its own readers without a context.
+
+    Codes without information cost a reader more than no codes: beating them alone takes no information.
+    """
+    keys = {"own": (arm, "persistent"), "other": (than, "persistent"), "null": (arm, "null")}
+    return Claim(
+        text,
+        (than, arm),
+        lambda a: a[arm][f"{panel}_persistent"] / min(a[than][f"{panel}_persistent"], a[arm][f"{panel}_null"]),
+        "error ÷ the lower one of the other's and of its Null reader's",
+        below=below,
+        paper=paper,
+        null=1.0,
+        ratio=True,
+        interval=_errors(panel, keys, lambda m: m["own"] / np.minimum(m["other"], m["null"])),
+    )
+
+
 COMPONENT_CLAIMS = (
     Claim(
         "Align organises contexts by system: its between/within ratio is far above Structure's",
         ("structure", "align"),
-        lambda a: a["align"]["validation"]["ratio"] / a["structure"]["validation"]["ratio"],
-        lambda v: v > 2,
-        "ratio of ratios (> 2; paper 8.5)",
+        **times("align", "structure", "validation.ratio"),
+        what="ratio of ratios",
+        above=2,
+        paper=8.5,
+        null=1.0,
     ),
     Claim(
         "Align + Cross organises contexts at least as far above Structure's",
         ("structure", "align-cross"),
-        lambda a: a["align-cross"]["validation"]["ratio"] / a["structure"]["validation"]["ratio"],
-        lambda v: v > 2,
-        "ratio of ratios (> 2; paper 9.8)",
+        **times("align-cross", "structure", "validation.ratio"),
+        what="ratio of ratios",
+        above=2,
+        paper=9.8,
+        null=1.0,
     ),
     Claim(
         "Structure's ratio is that of codes without information, 1/4",
         ("structure",),
-        lambda a: a["structure"]["validation"]["ratio"],
-        lambda v: v < 0.35,
-        "ratio (< 0.35; paper 0.240)",
+        **own("structure", "validation.ratio"),
+        what="ratio",
+        above=0.2,
+        below=0.3,
+        paper=0.24,
+        null=None,
     ),
-    Claim(
-        "Align lowers the cold-start h16 error below Structure's",
-        ("structure", "align"),
-        lambda a: a["align"]["cold_persistent"] / a["structure"]["cold_persistent"],
-        lambda v: v < 1,
-        "ratio of errors (< 1; paper 0.72)",
-    ),
-    Claim(
-        "Align + Cross lowers the cold-start h16 error below Structure's",
-        ("structure", "align-cross"),
-        lambda a: a["align-cross"]["cold_persistent"] / a["structure"]["cold_persistent"],
-        lambda v: v < 1,
-        "ratio of errors (< 1; paper 0.64)",
-    ),
-    Claim(
-        "Adding Cross to Align lowers the cold-start h16 error further",
-        ("align", "align-cross"),
-        lambda a: a["align-cross"]["cold_persistent"] / a["align"]["cold_persistent"],
-        lambda v: v < 0.98,
-        "ratio of errors (< 0.98; paper 0.90)",
-    ),
+    lower("Align lowers the cold-start h16 error below Structure's", "align", "structure", 0.95, 0.72),
+    lower("Align + Cross lowers the cold-start h16 error below Structure's", "align-cross", "structure", 0.95, 0.64),
+    lower("Adding Cross to Align lowers the cold-start h16 error further", "align-cross", "align", 0.98, 0.90),
 )
 
 # --- horizons, bottlenecks ---
@@ -205,30 +228,63 @@ def _horizon_pictures(rows: Sequence[Row]) -> list[Picture]:
     ]
 
 
+def _history(text: str, panel: str, paper: float) -> Claim:
+    return Claim(
+        text,
+        ("align-cross",),
+        lambda a: _gain(a["align-cross"], panel, -1),
+        "error reduction in percent",
+        above=5,
+        paper=paper,
+        null=0.0,
+        interval=_gain_interval(panel, -1),
+    )
+
+
+def _gain_interval(panel: str, k: int, begin: int | None = None) -> Within:
+    """Of the gain at one horizon, or of how much larger it is than at another."""
+    kinds = {"last": k} if begin is None else {"last": k, "first": begin}
+    of = HISTORY_GAIN if begin is None else _growth
+
+    def interval(arms: Arms) -> Interval | None:
+        row = arms["align-cross"]
+        if not has_arrays(arms, ["align-cross"], "value"):
+            return None
+        grids = {arm: stacked([row], "value", f"{arm}|{panel}") for arm in ("null", "persistent")}
+        errors = {
+            arm if begin is None else f"{arm} {name}": grid[..., at] for arm, grid in grids.items()
+            for name, at in kinds.items()
+        }  # fmt: skip
+        return system_bootstrap(errors, {"": of}, seed=SEED, strata=strata_of([row], panel))[""]
+
+    return interval
+
+
+def _growth(means: Mapping[str, Any]) -> Any:
+    last, first = (
+        HISTORY_GAIN({arm: means[f"{arm} {name}"] for arm in ("null", "persistent")}) for name in ("last", "first")
+    )
+    return last - first
+
+
+def _grows(panel: str) -> dict[str, Any]:
+    return {
+        "measure": lambda a: _gain(a["align-cross"], panel, -1) - _gain(a["align-cross"], panel, 0),
+        "interval": _gain_interval(panel, -1, 0),
+    }
+
+
 HORIZON_CLAIMS = (
-    Claim(
-        "History helps cold queries at h16",
-        ("align-cross",),
-        lambda a: _gain(a["align-cross"], "cold_kind", -1),
-        lambda v: v > 0,
-        "error reduction in percent (> 0; paper 35.7)",
-    ),
-    Claim(
-        "History helps moving queries at h16",
-        ("align-cross",),
-        lambda a: _gain(a["align-cross"], "moving_kind", -1),
-        lambda v: v > 0,
-        "error reduction in percent (> 0; paper 29.7)",
-    ),
+    _history("History helps cold queries at h16", "cold_kind", 35.7),
+    _history("History helps moving queries at h16", "moving_kind", 29.7),
     Claim(
         "The benefit grows with the horizon: it is larger at h16 than at h1, cold and moving",
         ("align-cross",),
-        lambda a: min(
-            _gain(a["align-cross"], panel, -1) - _gain(a["align-cross"], panel, 0)
-            for panel in ("cold_kind", "moving_kind")
-        ),
-        lambda v: v > 5,
-        "smaller of the two differences in percentage points (> 5; paper 29)",
+        **extreme(min, [_grows(panel) for panel in KINDS]),
+        what="smaller of the two differences in percentage points",
+        above=5,
+        paper=29,
+        null=0.0,
     ),
 )
 
@@ -265,28 +321,58 @@ def _bottleneck(rows: Sequence[Row]) -> list[Table]:
     ]
 
 
+def between(text: str, paper: float) -> Claim:
+    """True parameters leave room below a context that helps; a context that does not help leaves all of it."""
+    keys = {arm: ("align-cross", arm) for arm in ("null", "persistent", "oracle")}
+    return Claim(
+        text,
+        ("align-cross",),
+        lambda a: max(
+            a["align-cross"]["cold_oracle"] / a["align-cross"]["cold_persistent"],
+            a["align-cross"]["cold_persistent"] / a["align-cross"]["cold_null"],
+        ),
+        "larger of the ratios of errors Oracle ÷ Persistent and Persistent ÷ Null",
+        below=0.9,
+        paper=paper,
+        null=1.0,
+        ratio=True,
+        interval=_errors(
+            "cold", keys, lambda m: np.maximum(m["oracle"] / m["persistent"], m["persistent"] / m["null"])
+        ),
+    )
+
+
 BOTTLENECK_CLAIMS = (
     Claim(
         "Persistent context lowers the cold-start error of the Null reader",
         ("align-cross",),
         lambda a: 1 - a["align-cross"]["cold_persistent"] / a["align-cross"]["cold_null"],
-        lambda v: v > 0,
-        "relative reduction (> 0; paper 0.361)",
+        "relative reduction",
+        above=0.05,
+        paper=0.361,
+        null=0.0,
+        interval=_errors(
+            "cold",
+            {arm: ("align-cross", arm) for arm in ("null", "persistent")},
+            lambda m: 1 - m["persistent"] / m["null"],
+        ),
     ),
     Claim(
         "Decoded parameters serve the reader slightly better than the code itself",
         ("align-cross",),
-        lambda a: a["align-cross"]["cold_decode"] - a["align-cross"]["cold_persistent"],
-        lambda v: v < 0,
-        "Decode − Persistent (< 0; paper −0.0024)",
+        lambda a: a["align-cross"]["cold_decode"] / a["align-cross"]["cold_persistent"],
+        "ratio of errors, Decode ÷ Persistent",
+        below=0.99,
+        paper=0.98,
+        null=1.0,
+        ratio=True,
+        interval=_errors(
+            "cold",
+            {arm: ("align-cross", arm) for arm in ("decode", "persistent")},
+            lambda m: m["decode"] / m["persistent"],
+        ),
     ),
-    Claim(
-        "True parameters leave room: Oracle is below Persistent",
-        ("align-cross",),
-        lambda a: a["align-cross"]["cold_oracle"] / a["align-cross"]["cold_persistent"],
-        lambda v: v < 1,
-        "ratio of errors (< 1; paper 0.545)",
-    ),
+    between("True parameters leave room below what the context gives: Oracle < Persistent < Null", 0.64),
 )
 
 # --- one source a recipe ---
@@ -307,18 +393,12 @@ def _complete(rows: Sequence[Row]) -> list[Table]:
 
 
 COMPLETE_CLAIMS = tuple(
-    Claim(
-        f"Align + Cross has a lower {title} error than {name}",
-        (arm, "align-cross"),
-        lambda a, arm=arm, panel=panel: a["align-cross"][f"{panel}_persistent"] / a[arm][f"{panel}_persistent"],
-        lambda v: v < 1,
-        f"ratio of errors (< 1; paper {paper})",
-    )
-    for arm, name, panel, title, paper in (
-        ("native", "Native", "cold", "cold-start", 0.54),
-        ("structure", "Structure", "cold", "cold-start", 0.54),
-        ("native", "Native", "full", "query-mixture", 0.93),
-        ("structure", "Structure", "full", "query-mixture", 0.93),
+    lower(f"Align + Cross has a lower {title} error than {name}", "align-cross", arm, below, paper, panel)
+    for arm, name, panel, title, below, paper in (
+        ("native", "Native", "cold", "cold-start", 0.95, 0.54),
+        ("structure", "Structure", "cold", "cold-start", 0.95, 0.54),
+        ("native", "Native", "full", "query-mixture", 0.98, 0.93),
+        ("structure", "Structure", "full", "query-mixture", 0.98, 0.93),
     )
 )
 
@@ -332,8 +412,16 @@ WEIGHT_CLAIMS = tuple(
         f"{what} from the default raises the cold-start h16 error",
         ("align-cross", arm),
         lambda a, arm=arm: a[arm]["cold_persistent"] / a["align-cross"]["cold_persistent"],
-        lambda v: v > 1.0,
-        f"ratio of errors (> 1; paper {paper})",
+        "ratio of errors",
+        above=1.02,
+        paper=paper,
+        null=1.0,
+        ratio=True,
+        interval=_errors(
+            "cold",
+            {"other": (arm, "persistent"), "own": ("align-cross", "persistent")},
+            lambda m: m["other"] / m["own"],
+        ),
     )
     for arm, what, paper in (
         ("weights-0.25-0.1", "Dividing Align's weight by four", 1.09),

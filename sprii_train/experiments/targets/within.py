@@ -1,0 +1,120 @@
+"""Intervals of a claim's number within one source, over systems: from errors by system, or from kept intervals."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sprii_train.analysis.bootstrap import system_bootstrap
+from sprii_train.analysis.statistics import (
+    Contrast,
+    Interval,
+    difference,
+    interval_difference,
+    interval_ratio,
+    mapped,
+)
+from sprii_train.experiments.targets.base import Row, stacked, value_of
+from sprii_train.reports.claims import Arms
+
+Within = Callable[[Arms], Interval | None]
+Number = Callable[[Arms], float]
+Errors = NDArray[np.float64]
+
+SEED = 0
+
+
+# Errors by system, kept beside the models
+
+
+def has_arrays(arms: Arms, names: Any, measure: str) -> bool:
+    """Whether the rows of these arms have the numbers by system of a measure; rows of a kept report have none."""
+    return all(measure in arms[name].get("arrays", {}) for name in names)
+
+
+def by_system(
+    measure: str,
+    contrast: Contrast,
+    keys: Mapping[str, tuple[str, str]],
+    *,
+    at: Callable[[Errors], Errors] = lambda errors: errors,
+    strata: Callable[[Row], list[str]] | None = None,
+) -> Within:
+    """Bootstrap of the systems of one source.
+
+    Args:
+        measure: whose arrays are read.
+        contrast: of the means of the conditions.
+        keys: condition → the arm and the name of its array, (…, N) by system after `at`.
+        at: picks a horizon or a component.
+        strata: row → strata of its systems.
+    """
+
+    def interval(arms: Arms) -> Interval | None:
+        names = [arm for arm, _ in keys.values()]
+        if not has_arrays(arms, names, measure):
+            return None
+        errors = {name: at(stacked([arms[arm]], measure, key)) for name, (arm, key) in keys.items()}
+        labels = None if strata is None else strata(arms[names[0]])
+        return system_bootstrap(errors, {"": contrast}, seed=SEED, strata=labels)[""]
+
+    return interval
+
+
+def r2_difference(first: str, second: str, split: str, probe: str) -> Within:
+    """Of R²(first) − R²(second) of one probe of `formation`, the labels' variance fixed."""
+    key = f"{split}|{probe}"
+    errors = by_system("formation", difference("second", "first"), {"first": (first, key), "second": (second, key)})
+
+    def interval(arms: Arms) -> Interval | None:
+        found = errors(arms)
+        if found is None:
+            return None
+        unexplained = 1.0 - number_of(arms[second], f"{split}.{probe}")
+        variance = float(stacked([arms[second]], "formation", key).mean()) / unexplained
+        return mapped(found, lambda value: value / variance)
+
+    return interval
+
+
+# Intervals that rows hold
+
+
+def number_of(row: Row, path: str) -> float:
+    """A number of a row by its path; KeyError where the row lacks it."""
+    value = value_of(row, path)
+    if value is None:
+        raise KeyError(path)
+    return float(value)
+
+
+def kept(row: Row, path: str) -> Interval | None:
+    """The interval beside a number of `formation`, `validation.ratio`; None in rows without."""
+    split, _, name = path.rpartition(".")
+    ends, estimate = value_of(row, f"{split}.intervals.{name}"), value_of(row, path)
+    return None if ends is None or estimate is None else Interval(float(estimate), *map(float, ends), 0.95, 0, "system")
+
+
+def own(arm: str, path: str) -> dict[str, Any]:
+    """Measure and interval of a number of one arm."""
+    return {"measure": lambda a: number_of(a[arm], path), "interval": lambda a: kept(a[arm], path)}
+
+
+def lead(first: str, second: str, path: str) -> dict[str, Any]:
+    """Measure and interval of one arm's number minus another's."""
+    return _compared(first, second, path, lambda a, b: a - b, interval_difference)
+
+
+def times(first: str, second: str, path: str) -> dict[str, Any]:
+    """Measure and interval of one arm's number ÷ another's, both above 0."""
+    return _compared(first, second, path, lambda a, b: a / b, interval_ratio) | {"ratio": True}
+
+
+def _compared(first: str, second: str, path: str, of: Any, of_intervals: Any) -> dict[str, Any]:
+    def interval(arms: Arms) -> Interval | None:
+        both = kept(arms[first], path), kept(arms[second], path)
+        return None if None in both else of_intervals(*both)
+
+    return {"measure": lambda a: of(number_of(a[first], path), number_of(a[second], path)),
+            "interval": interval}  # fmt: skip
