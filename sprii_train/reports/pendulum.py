@@ -74,7 +74,7 @@ def _episodes(contrast: Contrast, groups: Mapping[str, tuple[str, str]], of: str
     return interval
 
 
-def _lead(text: str, group: str, paper: float, **bounds: float) -> Claim:
+def _lead(text: str, group: str, paper: float, **bounds: Any) -> Claim:
     return Claim(
         text,
         ("cadm", "r7"),

@@ -1,5 +1,6 @@
 """PokeWorld's tables: shared factors, objectives, structured mismatches (`app:poke-formation`)."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -164,7 +165,8 @@ MISMATCH_CLAIMS = tuple(
         ("g3", arm),
         **lead(arm, "g3", f"validation.rho_{factor}"),
         what="change of ρ",
-        **({"below": -LEAST} if falls else {"above": LEAST}),
+        above=-math.inf if falls else LEAST,
+        below=-LEAST if falls else math.inf,
         paper=paper,
         null=0.0,
     )

@@ -1,5 +1,6 @@
 """What residual routes recover from frozen contexts, standard and physically weighted (`app:realization-slot`)."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -130,13 +131,14 @@ REPLACEMENT_CLAIMS = tuple(
             a["align-cross"][f"{key}{variant}_s1"] - a["align-cross"][f"{key}{variant}_s0"]
         ),
         "error at s = 1 minus at s = 0",
-        **bounds,
+        above=above,
+        below=below,
         paper=paper,
         null=0.0,
     )
-    for text, key, bounds, papers in (
-        ("Own-system context lowers the error of Align + Cross", "own", {"below": -0.01}, (-0.064, -0.067)),
-        ("Another system's context raises it", "cross", {"above": 0.01}, (0.079, 0.077)),
+    for text, key, above, below, papers in (
+        ("Own-system context lowers the error of Align + Cross", "own", -math.inf, -0.01, (-0.064, -0.067)),
+        ("Another system's context raises it", "cross", 0.01, math.inf, (0.079, 0.077)),
     )
     for (variant, _), paper in zip(PANELS, papers, strict=True)
 )

@@ -1,6 +1,7 @@
 """Intervals of a claim's number within one source, over systems: from errors by system, or from kept intervals."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from sprii_train.experiments.targets.base import Row, stacked, value_of
 from sprii_train.reports.claims import Arms
 
 Within = Callable[[Arms], Interval | None]
-Number = Callable[[Arms], float]
 Errors = NDArray[np.float64]
 
 SEED = 0
@@ -28,9 +28,10 @@ SEED = 0
 # Errors by system, kept beside the models
 
 
-def has_arrays(arms: Arms, names: Any, measure: str) -> bool:
+def has_arrays(arms: Arms, names: Iterable[str], measure: str) -> bool:
     """Whether the rows of these arms have the numbers by system of a measure; rows of a kept report have none."""
-    return all(measure in arms[name].get("arrays", {}) for name in names)
+    files = [arms[name].get("arrays", {}).get(measure) for name in names]
+    return all(file is not None and Path(file).exists() for file in files)
 
 
 def by_system(
@@ -93,7 +94,11 @@ def kept(row: Row, path: str) -> Interval | None:
     """The interval beside a number of `formation`, `validation.ratio`; None in rows without."""
     split, _, name = path.rpartition(".")
     ends, estimate = value_of(row, f"{split}.intervals.{name}"), value_of(row, path)
-    return None if ends is None or estimate is None else Interval(float(estimate), *map(float, ends), 0.95, 0, "system")
+    return (
+        None
+        if ends is None or estimate is None
+        else Interval(float(estimate), float(ends[0]), float(ends[1]), 0.95, 0, "system")
+    )
 
 
 def own(arm: str, path: str) -> dict[str, Any]:

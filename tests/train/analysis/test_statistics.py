@@ -13,9 +13,14 @@ from sprii_train.analysis.statistics import (
     CROSS_EFFECT,
     HISTORY_GAIN,
     WRONG_MINUS_MATCHED,
+    Interval,
     bonferroni,
     difference,
+    extreme_interval,
+    interval_difference,
+    interval_ratio,
     main_effect,
+    mapped,
     mean_of,
     over_readers,
     over_sources,
@@ -268,3 +273,50 @@ def test_bonferroni():
     for arguments, message in (((0,), "contrasts is 0"), ((3, 1.0), "level is 1.0")):
         with pytest.raises(ValueError, match=message):
             bonferroni(*arguments)
+
+
+# Intervals of intervals
+
+
+def spanning(low: float, estimate: float, high: float) -> Interval:
+    return Interval(estimate, low, high, 0.95, 10, "system")
+
+
+def test_the_interval_of_a_difference_is_that_of_two_independent_normal_means():
+    a, b = spanning(2.0 - 1.5, 2.0, 2.0 + 1.5), spanning(-1.0 - 2.0, -1.0, -1.0 + 2.0)
+    assert interval_difference(a, b)[:3] == pytest.approx((3.0, 3.0 - 2.5, 3.0 + 2.5))
+    skewed = interval_difference(spanning(1.0, 2.0, 5.0), spanning(-4.0, 0.0, 1.0))
+    assert skewed[:3] == pytest.approx((2.0, 2.0 - math.hypot(1.0, 1.0), 2.0 + math.hypot(3.0, 4.0)))
+
+
+def test_the_interval_of_a_ratio_is_of_the_logarithms():
+    a, b = spanning(2.0, 4.0, 8.0), spanning(0.5, 1.0, 2.0)
+    factor = 2.0 ** math.sqrt(2.0)
+    assert interval_ratio(a, b)[:3] == pytest.approx((4.0, 4.0 / factor, 4.0 * factor))
+    for other in (spanning(-0.1, 1.0, 2.0), spanning(0.0, 1.0, 2.0)):
+        assert interval_ratio(a, other)[1:3] == (-math.inf, math.inf)
+        assert interval_ratio(other, a)[1:3] == (-math.inf, math.inf)
+
+
+def test_intervals_of_differences_cover_at_their_level():
+    """Of independent means; of means on the same systems, which share what is hard, they cover more."""
+    rng = np.random.default_rng(0)
+    half = stats.norm.ppf(0.975)
+    inside = {0.0: 0, 0.8: 0}
+    for shared in inside:
+        for _ in range(2_000):
+            x, y = rng.multivariate_normal([1.0, 0.0], [[1.0, shared * 2.0], [shared * 2.0, 4.0]])
+            found = interval_difference(spanning(x - half, x, x + half), spanning(y - 2 * half, y, y + 2 * half))
+            inside[shared] += found.low <= 1.0 <= found.high
+    assert 0.935 < inside[0.0] / 2_000 < 0.965
+    assert inside[0.8] / 2_000 > 0.99
+
+
+def test_the_interval_of_the_least_or_largest_number():
+    both = [spanning(0.0, 1.0, 5.0), spanning(-2.0, 2.0, 3.0)]
+    assert extreme_interval(both, min) == spanning(-2.0, 1.0, 3.0)
+    assert extreme_interval(both, max) == spanning(0.0, 2.0, 5.0)
+
+
+def test_a_decreasing_function_swaps_the_ends():
+    assert mapped(spanning(1.0, 2.0, 4.0), lambda value: -value) == spanning(-4.0, -2.0, -1.0)

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from sprii_envs.banks import Bank
-from sprii_train.analysis.use import pulse_queries, query_targets
+from sprii_train.analysis.use import TRANSFORMS, pulse_queries, query_targets
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.sources import Source
 
@@ -19,7 +19,8 @@ def test_response_shares(spring_source: Source, spring_bank: Bank):
     kept = load_file(source.folder / source.cell.arrays)
     table = spring_bank.split("validation")
     queries = pulse_queries(spring_bank, table.select(table["group"] == "continuous"))
-    assert row["simulator_share_stiffness"] == pytest.approx(1.0, abs=1e-6)
+    for transform in TRANSFORMS:
+        assert row[f"simulator_share_stiffness_{transform}"] == pytest.approx(1.0, abs=1e-6)
     for factor in ("mass", "drag", "stiffness"):
         found = query_targets(spring_bank, queries, factor, kept[f"{factor}|levels"]).states.astype(np.float64)
         moved = found[:, :, 16] - found[:, :, 0]
@@ -31,11 +32,14 @@ def test_response_shares(spring_source: Source, spring_bank: Bank):
                     x1, y1, x2, y2, u1, v1, u2, v2 = a - b
                     centre[i] += sum((p + q) ** 2 / 2 for p, q in ((x1, x2), (y1, y2), (u1, u2), (v1, v2))) / 50
                     relative[i] += sum((p - q) ** 2 / 2 for p, q in ((x1, x2), (y1, y2), (u1, u2), (v1, v2))) / 50
-        np.testing.assert_allclose(kept[f"{factor}|simulator_centre"], centre, atol=1e-12)
-        np.testing.assert_allclose(kept[f"{factor}|simulator_relative"], relative, rtol=1e-6)
-        assert row[f"simulator_share_{factor}"] == pytest.approx(relative.sum() / (relative + centre).sum())
-        read = {part: kept[f"{factor}|reader_{part}"] for part in ("centre", "relative")}
-        assert row[f"reader_relative_minus_centre_{factor}"] == pytest.approx(
+        for transform, common, apart in (("orthonormal", 1.0, 1.0), ("mean-difference", 0.5, 2.0)):
+            name, both = f"{factor}|{transform}|simulator", (common * centre, apart * relative)
+            np.testing.assert_allclose(kept[f"{name}_centre"], both[0], atol=1e-12)
+            np.testing.assert_allclose(kept[f"{name}_relative"], both[1], rtol=1e-6)
+            share = both[1].sum() / (both[0] + both[1]).sum()
+            assert row[f"simulator_share_{factor}_{transform}"] == pytest.approx(share)
+        read = {part: kept[f"{factor}|orthonormal|reader_{part}"] for part in ("centre", "relative")}
+        assert row[f"reader_relative_minus_centre_{factor}_orthonormal"] == pytest.approx(
             (read["relative"] - read["centre"]).mean()
         )
         last = kept[f"{factor}|predicted"][:, -1]

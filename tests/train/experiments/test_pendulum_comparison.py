@@ -100,24 +100,55 @@ def test_two_seeds_have_a_spread(run):
     assert all("± 0.0 (" in cell for row in told.tables[0].rows for cell in row[1:])
 
 
-def planted(r7: float, cadm: float, success: float = 1.0) -> list[dict]:
+def planted(lead: float, noise: float, success: float = 1.0, seeds: int = 2) -> list[dict]:
+    """Rows whose R7 returns `lead` more than CaDM, episode by episode, up to the noise."""
     assay = {"r2_mass": 0.1, "r2_length": 0.7, "own_donor_h10": 0.02, "wrong_minus_matched": 0.1}
+    rows = []
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        starts = {g: rng.normal(-300.0 - 500.0 * (g == "OOD_c3"), 100.0, 10) for g in GROUPS}
+        for arm in TRAINED:
+            groups = {}
+            for g in GROUPS:
+                returns = starts[g] + (lead * (arm == "r7") + noise * rng.normal(size=10) if arm != "cadm" else 0.0)
+                successes = [i < round(10 * success) for i in range(10)]
+                groups[g] = {"return": float(np.mean(returns)), "returns": list(returns), "success": success}
+                groups[g] |= {"successes": successes, "starts": f"{seed} {g}"}
+            rows.append({"arm": arm, "seed": seed, "groups": groups, "assay": assay})
+    return rows
 
-    def row(arm: str, value: float) -> dict:
-        groups = {g: {"return": value - 500.0 * (g == "OOD_c3"), "success": success} for g in GROUPS}
-        return {"arm": arm, "seed": 0, "groups": groups, "assay": assay}
 
-    return [row("cadm", cadm), row("random", cadm), row("r7", r7)]
+def statuses(rows: list[dict]) -> dict[str, str]:
+    return {v.text: v.status for v in judge(CLAIMS, rows)}
 
 
-def test_statements_follow_the_numbers():
-    better = {v.text: v.status for v in judge(CLAIMS, planted(-300.0, -350.0))}
-    worse = {v.text: v.status for v in judge(CLAIMS, planted(-350.0, -300.0, 0.5))}
-    for text in better:
-        if "than CaDM" in text:
-            assert better[text] != worse[text], text
-    assert better["CaDM swings up and holds the pendulum in ID"] == "held (one source)"
-    assert worse["CaDM swings up and holds the pendulum in ID"] == "did not hold"
+def test_differences_of_return_are_judged_over_paired_episodes():
+    """Episodes differ by 100, the rows by the lead alone: what counts is the paired difference against its margin."""
+    better, worse, same = statuses(planted(50.0, 5.0)), statuses(planted(-50.0, 5.0)), statuses(planted(0.1, 0.5))
+    noisy = statuses(planted(1.5, 100.0))
+    texts = [text for text in better if "than CaDM" in text]
+    assert len(texts) == 5
+    for text in texts:
+        higher, lower = ("held", "did not hold") if "higher" in text else ("did not hold", "held")
+        assert (better[text], worse[text]) == (higher, lower)
+        assert same[text] == "did not hold"  # resolved, and smaller than what counts
+        assert noisy[text] == "not resolved"
+
+
+def test_rows_that_met_other_starts_are_not_paired():
+    rows = planted(50.0, 5.0)
+    for row in rows:
+        for group in row["groups"].values():
+            group["starts"] += row["arm"]
+    (verdict,) = judge([claim for claim in CLAIMS if claim.text == "R7 has a higher return than CaDM in ID"], rows)
+    assert "over sources" in verdict.evidence
+
+
+def test_success_is_judged_over_episodes():
+    text = "CaDM swings up and holds most pendulums in ID"
+    assert [statuses(planted(0.0, 1.0, share))[text] for share in (1.0, 0.5, 0.0)] == [
+        "held", "not resolved", "did not hold",
+    ]  # fmt: skip
 
 
 def test_the_common_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from sprii_envs.banks import Bank
 from sprii_train.analysis.use.queries import pulse_queries
-from sprii_train.analysis.use.response import centre_relative, donor_response
+from sprii_train.analysis.use.response import TRANSFORMS, centre_relative, donor_response, unstructured_share
 from sprii_train.analysis.use.simulated import increments, query_targets, training_levels
 
 
@@ -48,6 +48,31 @@ def test_shares_of_planted_responses():
     assert np.isnan(donor_response(np.repeat(base, 5, axis=1)).relative_share)
 
 
+@pytest.mark.parametrize(("along", "apart"), [(1.0, 2.0), (3.0, 0.5), (1.0, 0.0), (0.0, 1.0)])
+def test_the_transform_of_the_two_balls_decides_the_share(along: float, apart: float):
+    """Planted energies: what mean and difference call relative ÷ centre is four times the orthonormal ratio."""
+    levels = np.arange(5.0)[:, None]
+    common, opposite = np.tile([1.0, 1.0, 1.0, 1.0], 2), np.tile([-1.0, -1.0, 1.0, 1.0], 2)
+    outputs = np.random.default_rng(0).normal(size=(7, 1, 8)) + levels * (along * common + apart * opposite)
+    found = {transform: donor_response(outputs, transform) for transform in TRANSFORMS}
+    shares = {transform: each.relative_share for transform, each in found.items()}
+    assert shares["orthonormal"] == pytest.approx(apart**2 / (along**2 + apart**2), abs=1e-12)
+    assert shares["mean-difference"] == pytest.approx(4 * apart**2 / (along**2 + 4 * apart**2), abs=1e-12)
+    # Mean of (l − 2)² over the levels is 2, four coordinates: as many metres as the balls move, and 2 × as many apart.
+    np.testing.assert_allclose(found["mean-difference"].centre, 2 * 4 * along**2, atol=1e-12)
+    np.testing.assert_allclose(found["mean-difference"].relative, 2 * 4 * (2 * apart) ** 2, atol=1e-12)
+    ratios = [np.divide(each.relative, each.centre) for each in found.values()] if along else []
+    if ratios:
+        np.testing.assert_allclose(ratios[0], 4 * ratios[1], rtol=1e-12, atol=1e-12)
+
+
+def test_a_response_of_every_coordinate_alike_is_unstructured():
+    outputs = np.random.default_rng(3).normal(size=(4_000, 5, 8))
+    for transform, share in (("orthonormal", 0.5), ("mean-difference", 0.8)):
+        assert unstructured_share(transform) == pytest.approx(share)
+        assert donor_response(outputs, transform).relative_share == pytest.approx(share, abs=0.01)
+
+
 def test_shares_are_those_of_all_pairs_of_levels():
     outputs = np.random.default_rng(1).normal(size=(3, 4, 8))
     pairs = (outputs[:, :, None] - outputs[:, None]).reshape(-1, 8)
@@ -79,5 +104,7 @@ def test_stiffness_moves_the_relative_coordinate_alone(spring: Bank):
 def test_refuses_other_shapes():
     with pytest.raises(ValueError, match=r"states must be \(\.\.\., 8\)"):
         centre_relative(np.zeros(6))
+    with pytest.raises(ValueError, match="unknown transform 'mean'; legal: mean-difference, orthonormal"):
+        centre_relative(np.zeros(8), "mean")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="L >= 2 levels"):
         donor_response(np.zeros((3, 1, 8)))
