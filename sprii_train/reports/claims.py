@@ -30,7 +30,7 @@ class Claim:
         above, below: the bounds, both excluded.
         paper: the paper's number, or what it says of it.
         null: what a learner whose contexts say nothing scores. Where this lies within the bounds the statement cannot
-            be held; None where a statement asks nothing of contexts, or such a learner meets it by its very meaning.
+            be held. Words where there is no such number: it asks nothing of contexts, or that they do nothing.
         interval: rows by arm → interval within one source, over systems or episodes; None where the rows lack what it
             needs. Without it the interval is over sources.
         ratio: whether an interval over sources is of the logarithms.
@@ -45,7 +45,7 @@ class Claim:
     above: float = -math.inf
     below: float = math.inf
     paper: float | str | None = None
-    null: float | Callable[[Arms], float] | None
+    null: float | str | Callable[[Arms], float]
     interval: Callable[[Arms], Interval | None] | None = None
     ratio: bool = False
     exact: bool = False
@@ -59,8 +59,9 @@ class Claim:
             parts = [f"< {_number(self.below)}"]
         else:
             parts = [f"{_number(self.above)} to {_number(self.below)}"]
-        if isinstance(self.null, int | float):
-            parts.append(f"without information {_number(self.null)}")
+        if not callable(self.null):
+            told = f": {self.null}" if isinstance(self.null, str) else f" {_number(self.null)}"
+            parts.append(f"without information{told}")
         if self.paper is not None:
             parts.append(f"paper {self.paper if isinstance(self.paper, str) else _number(self.paper)}")
         return f"{self.what} ({'; '.join(parts)})"

@@ -66,7 +66,7 @@ CLAIMS = (
         "smaller of the two differences",
         above=0.0,
         paper=0.0106,
-        null=None,
+        null="holds too",
     ),
     Claim(
         "Alignment raises the different/same-partner distance ratio",

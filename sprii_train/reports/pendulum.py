@@ -123,7 +123,7 @@ CLAIMS = (
         what="its return minus the lowest of the others",
         below=-LEAST,
         paper=-713,
-        null=None,
+        null="a random policy holds too",
     ),
     Claim(
         "Contexts hold length, and mass hardly",

@@ -61,7 +61,7 @@ def _eligible(arm: str, split: str, low: int, high: int) -> Claim:
         ),
         "largest deviation of a count",
         below=0.5,
-        null=None,
+        null="no contexts",
         exact=True,
     )  # fmt: skip
 
@@ -125,7 +125,7 @@ MISMATCH_CLAIMS = (
             ),
             "largest deviation of a match rate",
             below=0.01,
-            null=None,
+            null="no contexts",
             exact=True,
         )
         for factor in ("drag", "mass")
@@ -198,7 +198,7 @@ QUALITY_CLAIMS = (
         "percent of pairs",
         below=1,
         paper=0.064,
-        null=None,
+        null="random pairs hold too",
         exact=True,
     ),
 )

@@ -52,7 +52,7 @@ INPUT_CLAIMS = (
         "smallest difference in R²",
         above=LEAST,
         paper=0.36,
-        null=None,
+        null="holds too: it asks what frames lose",
     ),
 )
 

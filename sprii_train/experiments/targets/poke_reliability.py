@@ -74,7 +74,7 @@ ALPHA_CLAIMS = (
         above=1 / 8 - NEAR,
         below=1 / 8 + NEAR,
         paper="0.27 of four histories a system, so 0.02 above 1/4",
-        null=None,
+        null="that is the statement",
     ),
     Claim(
         "Drag can be read from centroids at α = 1 far better than at α = 0",
@@ -184,7 +184,7 @@ BUDGET_CLAIMS = (
             above=1 / 4 - NEAR,
             below=1 / 4 + NEAR,
             paper=paper,
-            null=None,
+            null="that is the statement",
         )
         for r, arm, paper in zip(BUDGETS, _RANDOM, (0.244, 0.245, 0.269), strict=True)
     ),
@@ -197,7 +197,7 @@ BUDGET_CLAIMS = (
             above=-0.1,
             below=0.1,
             paper=paper,
-            null=None,
+            null="that is the statement",
         )
         for r, arm, paper in zip(BUDGETS, _RANDOM, (-0.001, -0.010, -0.006), strict=True)
     ),

@@ -115,7 +115,7 @@ GRID_CLAIMS = (
             "gain in percent of M1's error",
             below=0,
             paper=paper,
-            null=None,
+            null="holds too",
         )
         for arm, name, paper in (
             ("structure", "Structure", -0.98), ("g1", "PokeWorld's G₁", -0.35), ("g2", "PokeWorld's G₂", -0.86),

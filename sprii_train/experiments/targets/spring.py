@@ -179,7 +179,7 @@ COMPONENT_CLAIMS = (
         above=0.2,
         below=0.3,
         paper=0.24,
-        null=None,
+        null="that is the statement",
     ),
     lower("Align lowers the cold-start h16 error below Structure's", "align", "structure", 0.95, 0.72),
     lower("Align + Cross lowers the cold-start h16 error below Structure's", "align-cross", "structure", 0.95, 0.64),

@@ -92,7 +92,7 @@ def _small_change(arm: str, paper: float) -> Claim:
         above=0.94,
         below=1.06,
         paper=paper,
-        null=None,
+        null="holds too",
     )
 
 

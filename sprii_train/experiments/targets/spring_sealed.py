@@ -140,7 +140,7 @@ COST_CLAIMS = (
         "ratio of seconds",
         below=1.25,
         paper=1.11,
-        null=None,
+        null="no contexts",
         ratio=True,
     ),
 )

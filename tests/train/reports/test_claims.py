@@ -166,7 +166,7 @@ def test_the_least_of_several_numbers_is_as_uncertain_as_its_ends():
         {"measure": lambda a, i=i: a["a"]["at"][i], "interval": lambda a, i=i: spanning(i - 1.0, float(i), i + 2.0)}
         for i in (0, 1)
     ]
-    one = Claim("both", ("a",), **extreme(min, parts), what="smaller", above=-2.0, null=None)
+    one = Claim("both", ("a",), **extreme(min, parts), what="smaller", above=-2.0, null="no contexts")
     assert one.interval is not None
     assert one.interval({"a": {"at": (0.0, 1.0)}}) == spanning(-1.0, 0.0, 2.0)
     assert one.measure({"a": {"at": (4.0, 3.0)}}) == 3.0
@@ -180,8 +180,8 @@ def test_the_least_of_several_numbers_is_as_uncertain_as_its_ends():
 def test_a_claim_tells_its_bounds_what_no_information_scores_and_the_papers_number_once():
     one = Claim("t", ("a",), lambda a: 0.0, "ratio", below=0.95, paper=0.72, null=1.0)
     assert one.shows == "ratio (< 0.95; without information 1; paper 0.72)"
-    assert dataclasses.replace(one, above=-0.5, below=0.5, paper="a figure", null=None).shows == (
-        "ratio (−0.5 to 0.5; paper a figure)"
+    assert dataclasses.replace(one, above=-0.5, below=0.5, paper="a figure", null="holds too").shows == (
+        "ratio (−0.5 to 0.5; without information: holds too; paper a figure)"
     )
     assert HIGHER.shows == "difference (> 0; without information 0)"
 

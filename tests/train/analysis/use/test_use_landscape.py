@@ -1,5 +1,8 @@
 """Valley depth and rank correlation of planted readers, against closed forms, loops and scipy."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import spearmanr
 
-from sprii_envs.banks import Bank
+from sprii_envs.banks import Bank, build
 from sprii_train.analysis.use.landscape import grid_errors, rank_correlation, summary, valley, valley_depth
 from sprii_train.analysis.use.queries import pulse_queries
 from sprii_train.analysis.use.simulated import increments, query_targets, training_levels
@@ -120,3 +123,24 @@ def test_refuses_other_shapes():
         valley(np.zeros((5, 5)))
     with pytest.raises(ValueError, match=r"errors\['mass'\] must be \(S, n, L, L\)"):
         summary({"mass": np.zeros((4, 5, 5))})
+
+
+def test_the_simulators_own_valley_and_what_no_donor_leaves_grow_with_the_pulse(spring: Bank, tmp_path: Path):
+    """Whatever the reader: depths of banks whose queries have pulses of other lengths do not compare.
+
+    Of five levels, the depth of the simulator itself is 5/2 of the error that a reader blind to the factor must leave.
+    """
+    depths = []
+    for length in (2, 4, 8):
+        behaviour = replace(spring.protocol.behaviour, template_length=length)
+        bank = build(spring.protocol.replace(behaviour=behaviour), tmp_path / str(length))
+        table = bank.split("train")
+        forced = bank.windows("states", table.select(table["kind"] == "forced")["episode"], 0, 17).astype(np.float64)
+        queries = pulse_queries(bank, bank.split("validation"))
+        found = query_targets(bank, queries, "mass", training_levels(bank.properties["mass"]))
+        truth = increments(found)[:, :, -1] / (forced[:, 16] - forced[:, 0]).std(0)
+        depths.append(float(valley_depth(grid_errors(truth, truth)).mean()))
+        left = np.square(truth - truth.mean(1, keepdims=True)).mean()
+        assert depths[-1] == pytest.approx(2.5 * left)
+    assert depths[1] > 1.5 * depths[0]
+    assert depths[2] > 1.5 * depths[1]
