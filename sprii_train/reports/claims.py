@@ -59,9 +59,8 @@ class Claim:
             parts = [f"< {_number(self.below)}"]
         else:
             parts = [f"{_number(self.above)} to {_number(self.below)}"]
-        if not callable(self.null):
-            told = f": {self.null}" if isinstance(self.null, str) else f" {_number(self.null)}"
-            parts.append(f"without information{told}")
+        null = "as measured" if callable(self.null) else self.null
+        parts.append(f"without information{f': {null}' if isinstance(null, str) else f' {_number(null)}'}")
         if self.paper is not None:
             parts.append(f"paper {self.paper if isinstance(self.paper, str) else _number(self.paper)}")
         return f"{self.what} ({'; '.join(parts)})"

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from sprii_train.analysis.statistics import Interval, Spread
 from sprii_train.checkpoints import write_json, write_whole
-from sprii_train.reports.claims import Verdict
+from sprii_train.reports.claims import FAILED, HELD, Verdict
 from sprii_train.reports.figures import png
 
 
@@ -66,6 +66,12 @@ class Page:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
+RULE = (
+    "A statement is a number between bounds. It held where estimate and 95 % interval lie between them, in every source "
+    "that has an interval of its own; it did not hold where all of it lies beyond a bound; it is not resolved where "
+    "the interval spans a bound, where sources disagree, or where there is no interval. Intervals over systems or "
+    "episodes are conditional on the trained sources."
+)
 METHOD = "The same command repeats this run: finished cells are kept, a stopped cell resumes."
 
 
@@ -80,6 +86,7 @@ def write_page(page: Page, root: Path, suffix: str = "") -> None:
         .render(
             page=page,
             method=METHOD,
+            rule=RULE,
             figures=[(p.title, p.caption, base64.b64encode(images[p.name]).decode()) for p in page.pictures],
         )
     )
@@ -121,8 +128,7 @@ def print_page(page: Page) -> None:
 def print_verdicts(verdicts: Sequence[Verdict], console: Any) -> None:
     """What held, in colour."""
     for verdict in verdicts:
-        held, failed = verdict.status.startswith("held"), verdict.status == "did not hold"
-        colour = "red" if failed else "green" if held else "yellow"
+        colour = {HELD: "green", FAILED: "red"}.get(verdict.status, "yellow")
         console.print(f"[{colour}]{verdict.status}[/]: {verdict.text}", f"[dim]  {verdict.evidence}[/]", sep="\n")
 
 

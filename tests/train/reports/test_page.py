@@ -41,7 +41,7 @@ def page() -> Page:
         verdicts=[
             Verdict("It rises", "held", "difference: 1, 2, 3"),
             Verdict("It falls", "did not hold", "difference: 1, 2, 3"),
-            Verdict("It stays", "held in 2 of 3 sources", "difference: 1"),
+            Verdict("It stays", "not resolved", "difference: 1"),
             Verdict("It is tested", "not tested", "needs the arms b"),
         ],
         pictures=[Picture("curve", "A curve", "It falls.", figure)],
@@ -88,7 +88,7 @@ def test_the_html_page_stands_alone_and_escapes(tmp_path: Path):
         ("", "α = 1"), ("", "a, &#34;b&#34;"), (' class="paper"', "x"),
     ]  # fmt: skip
     assert re.findall(r'<td class="text (\w+)">([^<]*)<', text) == [
-        ("held", "held"), ("not", "did not hold"), ("some", "held in 2 of 3 sources"), ("some", "not tested"),
+        ("held", "held"), ("not", "did not hold"), ("some", "not resolved"), ("some", "not tested"),
     ]  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_a_page_on_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch:
         "α = 1",
         "0.1 [0.0, 0.2]",
         "The paper's",
-        "held in 2 of 3 sources: It stays",
+        "not resolved: It stays",
         "needs the arms b",
     ):
         assert words in out

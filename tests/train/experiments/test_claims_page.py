@@ -1,0 +1,51 @@
+"""`docs/claims.md` is what the code judges; `python tests/train/experiments/test_claims_page.py` writes it anew."""
+
+from pathlib import Path
+
+from sprii_train.experiments.targets import TARGETS
+from sprii_train.reports import overcooked, pendulum
+from sprii_train.reports.claims import D_CLEAN_CLAIMS, Claim
+from sprii_train.reports.page import RULE
+
+PAGE = Path(__file__).parents[3] / "docs" / "claims.md"
+HEAD = f"""# What is judged
+
+{RULE} The code is one function, `outcome` in `sprii_train/reports/claims.py`.
+
+Every statement says what a learner whose contexts say nothing would score: an untrained one, a constant code, shuffled
+donors. It cannot be held within bounds that this passes. Some statements ask nothing of contexts, or that they do
+nothing; there words stand instead of a number, and a learner that learned nothing would meet them as well. *Over* says
+what the interval resamples: `systems` within each source (`episodes` in control), or, where a row has no numbers by
+system, and in the lines of `sources`, one number a source: a t interval, which two sources leave wide and one leaves
+open. `exact` numbers have none.
+
+"""
+WITHIN = {"tab:pendulum-r7": "episodes"}
+
+
+def tables() -> dict[str, tuple[Claim, ...]]:
+    own = {"tab:dclean-full": D_CLEAN_CLAIMS} | {label: one.claims for label, one in TARGETS.items() if one.claims}
+    return own | {"tab:pendulum-r7": pendulum.CLAIMS, "tab:overcooked-complete": overcooked.CLAIMS}
+
+
+def render() -> str:
+    parts, seen = [], set()
+    for label, claims in tables().items():
+        lines = ["| statement | number (bounds; without information; paper) | over |", "|---|---|---|"]
+        for claim in claims:
+            over = "exact" if claim.exact else WITHIN.get(label, "systems") if claim.interval else "sources"
+            lines.append(f"| {claim.text} | {claim.shows} | {over} |".replace("|mean", "\\|mean"))
+        new = [line for line in lines[2:] if line not in seen]
+        seen.update(new)
+        parts.append(
+            f"## {label}\n\n" + ("\n".join([*lines[:2], *new]) if new else "Statements of a table above.") + "\n"
+        )
+    return HEAD + "\n".join(parts)
+
+
+def test_the_page_of_claims_is_that_of_the_code():
+    assert PAGE.read_text(encoding="utf-8") == render(), f"python {__file__} writes it anew"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")
