@@ -67,10 +67,10 @@ class Page:
 
 
 RULE = (
-    "A statement is a number between bounds. It held where estimate and 95 % interval lie between them, in every source "
-    "that has an interval of its own; it did not hold where all of it lies beyond a bound; it is not resolved where "
-    "the interval spans a bound, where sources disagree, or where there is no interval. Intervals over systems or "
-    "episodes are conditional on the trained sources."
+    "A statement is a number between bounds. It held where estimate and 95 % interval lie between them, in every "
+    "source that has an interval of its own; it did not hold where all of it lies beyond a bound; it is not resolved "
+    "where the interval spans a bound, where sources disagree, or where there is no interval. Intervals over systems "
+    "or episodes are conditional on the trained sources."
 )
 METHOD = "The same command repeats this run: finished cells are kept, a stopped cell resumes."
 
