@@ -191,8 +191,8 @@ def page(rows: Sequence[Row], preset_name: str, preset: ControlPreset, command: 
         title=f"Pendulum control: CaDM, Random relation and SPRII (R7), preset {preset_name}",
         lead=f"tab:pendulum-r7. {preset.note[:1].upper()}{preset.note[1:]}. The oracle plans with the true equations "
         "under the same planner: its return is the floor of the cost, and what it loses in OOD_c3 is the planner's own "
-        "loss. Episodes have an SD of about 100; rows of a seed meet the same systems and starts, so that differences are "
-        "judged over paired episodes.",
+        "loss. Episodes have an SD of about 100; rows of a seed meet the same systems and starts, so that differences "
+        "are judged over paired episodes.",
         tables=tables,
         verdicts=verdicts,
         pictures=pictures,
