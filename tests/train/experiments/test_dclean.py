@@ -187,5 +187,5 @@ def test_open_bank_refuses_an_altered_bank(tmp_path: Path):
     data = bytearray(states.read_bytes())
     data[100] ^= 1
     states.write_bytes(data)
-    with pytest.raises(BankError, match=r"states\.f32.*contents changed"):
+    with pytest.raises(BankError, match=r"states\.f32 is damaged: its checksum is another"):
         open_bank(TINY, tmp_path)

@@ -192,7 +192,7 @@ def test_banks_are_built_once_and_verified(tmp_path: Path):
     data = bytearray(states.read_bytes())
     data[100] ^= 1
     states.write_bytes(data)
-    with pytest.raises(BankError, match=r"states\.f32.*contents changed"):
+    with pytest.raises(BankError, match=r"states\.f32 is damaged: its checksum is another"):
         replace(SPRING_WORLD, protocol=SPRING_SMALL).open_bank(tmp_path)
 
 
