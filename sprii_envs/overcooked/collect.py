@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.overcooked.game import ACTIONS, Game, observe, reset, step
+from sprii_envs.overcooked.game import ACTIONS, Game, check_process, observe, reset, step
 from sprii_envs.overcooked.partners.partner import Partner, actor, check_seat
 
 
@@ -58,6 +58,7 @@ def collect(
     Raises:
         ValueError: for a number below 1, for egos that are not one an episode, or for networks of another kitchen.
     """
+    check_process()
     check_seat(seat)
     for name, count, least in (("histories", histories, 1), ("episodes", episodes, 1), ("seed", seed, 0)):
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < least:

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from sprii_envs.overcooked.game import ACTIONS, AGENTS, Game, reset, step
+from sprii_envs.overcooked.game import ACTIONS, AGENTS, Game, check_process, reset, step
 from sprii_envs.overcooked.partners.partner import SAME, Partner, actor, seat_of
 from sprii_envs.overcooked.partners.roster import GROUPS, roster_of
 from sprii_envs.overcooked.rendering import TILE, picture
@@ -94,6 +94,7 @@ class OvercookedEnv(gym.Env[NDArray[np.uint8], np.int64]):
         for name in options or {}:
             if name not in _OPTIONS:
                 raise unknown_name("reset option", name, _OPTIONS)
+        check_process()
         asked = (options or {}).get("partner")
         if asked == SAME:
             if self._now is None:
@@ -118,6 +119,7 @@ class OvercookedEnv(gym.Env[NDArray[np.uint8], np.int64]):
         Raises:
             ValueError: for an action that is none of 0 to 5.
         """
+        check_process()
         self._needs_reset()
         if not self.action_space.contains(np.int64(action) if isinstance(action, int) else action):
             raise ValueError(f"action {action!r} is illegal; legal: 0 to {len(ACTIONS) - 1}: {', '.join(ACTIONS)}")

@@ -1,6 +1,7 @@
 """JaxMARL's OvercookedV2 as pure functions of a frozen description, compiled once for each."""
 
 import functools
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,9 @@ with quiet():
 AGENTS = ("agent_0", "agent_1")
 ACTIONS = tuple(a.name for a in sorted(OvercookedActionsEnum, key=int))
 """Names of the six actions in the order of their codes: right, down, left, up, stay, interact."""
+
+_PROCESS = os.getpid()
+"""Where XLA runs since the imports above: its threads are in no fork of this process."""
 
 Seats = Any
 """An array whose leading axis is the two seats."""
@@ -56,9 +60,19 @@ class Game:
         return int(height), int(width), int(layers)
 
 
+def check_process() -> None:
+    """RuntimeError in a fork of the process that imported this: without its threads XLA would wait for ever."""
+    if os.getpid() != _PROCESS:
+        raise RuntimeError(
+            'Overcooked runs on JAX, which a forked process cannot use: start it with context="spawn", such as '
+            'gym.make_vec(..., vectorization_mode="async", vector_kwargs={"context": "spawn"})'
+        )
+
+
 @functools.cache
 def engine(game: Game) -> OvercookedV2:
     """JaxMARL's environment."""
+    check_process()
     with jax.ensure_compile_time_eval():  # its constants are arrays, also when a trace is the first to ask for it
         return OvercookedV2(layout=game.layout, max_steps=game.max_steps, agent_view_size=game.view)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
-from sprii_envs.overcooked.game import ACTIONS, AGENTS, Game, reset, step
+from sprii_envs.overcooked.game import ACTIONS, AGENTS, Game, check_process, reset, step
 from sprii_envs.overcooked.rendering import picture
 from sprii_envs.properties import unknown_name
 
@@ -58,6 +58,7 @@ class OvercookedParallelEnv(ParallelEnv[str, NDArray[np.uint8], int]):
         """Begin an episode with both agents; PettingZoo asks that unknown options be ignored."""
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
             raise ValueError(f"seed is {seed!r}; legal: None, or an integer >= 0")
+        check_process()
         random = self._random
         if seed is not None or random is None:
             random = self._random = np.random.default_rng(seed)
@@ -74,6 +75,7 @@ class OvercookedParallelEnv(ParallelEnv[str, NDArray[np.uint8], int]):
         """
         if not self.agents:
             return {}, {}, {}, {}, {}
+        check_process()
         told = actions if isinstance(actions, dict) else {}
         for agent in self.agents:
             if agent not in told:

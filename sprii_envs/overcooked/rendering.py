@@ -8,7 +8,7 @@ import numpy as np
 from jaxmarl.viz.overcooked_v2_visualizer import OvercookedV2Visualizer
 from numpy.typing import NDArray
 
-from sprii_envs.overcooked.game import Game
+from sprii_envs.overcooked.game import Game, check_process
 
 TILE = 32
 """Pixels a cell."""
@@ -21,6 +21,7 @@ def _visualiser(tile: int) -> OvercookedV2Visualizer:
 
 def picture(game: Game, state: Any, *, tile: int = TILE) -> NDArray[np.uint8]:
     """One state from above, (height, width, 3) uint8; what an agent sees is not marked."""
+    check_process()
     return np.asarray(_visualiser(tile)._render_state(state, None), np.uint8)
 
 
