@@ -17,6 +17,9 @@ from sprii_envs.fields import check, integer, number
 from sprii_envs.overcooked.game import ACTIONS, Game, reset, step
 from sprii_envs.overcooked.partners.network import Parameters, features, heads, recur, shapes
 
+RETURNS = "bootstrapped at the time limit"
+"""What learning takes to follow an episode, which no field says: runs with another rule are other runs."""
+
 DISH, PRESS = 20.0, 5.0
 """What a correct dish brings and a press of the button costs."""
 
@@ -107,16 +110,29 @@ def play(game: Game, config: IPPO, parameters: Parameters, shaping: jax.Array, k
         told = reward[:, None] + shaping * (shaped + PRESS * presses[:, None])
         return (after, state, carry), (observation, action, log_probability, value, told, reward)
 
-    _, seen = jax.lax.scan(move, (observation, state, carry), jax.random.split(keys[0], game.max_steps))
+    (last, _, carry), seen = jax.lax.scan(
+        move, (observation, state, carry), jax.random.split(keys[0], game.max_steps)
+    )
     observation, action, log_probability, value, told, reward = seen
-    advantage = advantages(told, value, config.discount, config.trace)
+    cut = value_of(parameters, carry, last)
+    advantage = advantages(told, value, cut, config.discount, config.trace)
     parts = (observation, action, log_probability, advantage, advantage + value)
     return Sequences(*(part.reshape(len(part), -1, *part.shape[3:]) for part in parts)), reward.sum(0).mean()
 
 
-def advantages(reward: jax.Array, value: jax.Array, discount: float, trace: float) -> jax.Array:
-    """Generalised advantage estimates (Schulman et al. 2016) of whole episodes, time first; nothing follows the end."""
-    surprise = reward + discount * jnp.concatenate([value[1:], jnp.zeros_like(value[:1])]) - value
+def value_of(parameters: Parameters, carry: jax.Array, observation: jax.Array) -> jax.Array:
+    """Value of the state that comes after `carry`."""
+    return heads(parameters, recur(parameters, carry, features(parameters, observation)))[1]
+
+
+def advantages(reward: jax.Array, value: jax.Array, cut: jax.Array, discount: float, trace: float) -> jax.Array:
+    """Generalised advantage estimates (Schulman et al. 2016) of whole episodes.
+
+    Args:
+        reward, value: after each action, and of the state before it, (T, …).
+        cut: value of the state in which the time limit cut the episode off, (…): the task goes on there.
+    """
+    surprise = reward + discount * jnp.concatenate([value[1:], cut[None]]) - value
 
     def back(sum_of_later, now):
         found = now + discount * trace * sum_of_later

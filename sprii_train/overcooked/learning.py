@@ -34,7 +34,7 @@ from sprii_envs.overcooked.partners.network import features, heads, recur
 from sprii_envs.overcooked.partners.partner import Partner, actor
 from sprii_envs.overcooked.partners.roster import roster_of
 from sprii_train.checkpoints import write_whole
-from sprii_train.overcooked.ippo import IPPO, Sequences, Training, advantages, improve, initial
+from sprii_train.overcooked.ippo import RETURNS, IPPO, Sequences, Training, advantages, improve, initial, value_of
 
 EGO = IPPO(learning_rate=3e-3, entropy=0.01)
 """What a run learns with; the protocol says its kitchens."""
@@ -42,7 +42,7 @@ EGO = IPPO(learning_rate=3e-3, entropy=0.01)
 
 def made_with(protocol: HistoryProtocol) -> str:
     """What the histories of a protocol depend on besides it: the ego's learning."""
-    return repr(replace(EGO, kitchens=protocol.kitchens))
+    return f"{replace(EGO, kitchens=protocol.kitchens)!r}, returns {RETURNS}"
 
 
 def build_histories(
@@ -156,8 +156,11 @@ def _iterate(game: Game, config: IPPO, seat: int, family: str, training: Trainin
     theirs = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *jnp.shape(leaf))), first)
     start = (state, jnp.zeros((rows, config.width)), theirs)
     steps = (jnp.arange(game.max_steps), jax.random.split(moved, game.max_steps))
-    _, (observation, action, reply, reward, log_probability, value) = jax.lax.scan(move, start, steps)
-    advantage = advantages(reward, value, config.discount, config.trace)
+    (state, carry, _), seen = jax.lax.scan(move, start, steps)
+    observation, action, reply, reward, log_probability, value = seen
+    last = jax.vmap(functools.partial(observe, game))(state)[:, seat]
+    cut = value_of(parameters, carry, last)
+    advantage = advantages(reward, value, cut, config.discount, config.trace)
     batch = Sequences(observation, action, log_probability, advantage, advantage + value)
     found, moments = improve(config, training, batch, shuffled)
     played = (observation, action.astype(jnp.uint8), reply.astype(jnp.uint8), reward)

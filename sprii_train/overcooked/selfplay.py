@@ -19,7 +19,7 @@ from sprii_envs.overcooked.partners.partner import NEURAL, Partner
 from sprii_envs.overcooked.partners.roster import ANYWHERE, FORMAT, MANIFEST, row
 from sprii_envs.overcooked.partners.scripted import BUTTON, POT, towards
 from sprii_train.checkpoints import CheckpointError, read_json, write_json, write_whole
-from sprii_train.overcooked.ippo import IPPO, Training, initial, iterate, shaping_at
+from sprii_train.overcooked.ippo import RETURNS, IPPO, Training, initial, iterate, shaping_at
 
 Report = Callable[[int, int, float], None]
 """Seed, iteration and mean return."""
@@ -72,7 +72,7 @@ def train_partners(config: SelfPlay, folder: Path, report: Report, *, command: s
     Raises:
         CheckpointError: if the folder holds runs of another configuration, or a damaged state.
     """
-    identity = json.loads(json.dumps(asdict(config) | {"seeds": [], "held_out": []}))
+    identity = json.loads(json.dumps(asdict(config) | {"seeds": [], "held_out": [], "returns": RETURNS}))
     told = folder / "config.json"
     if told.exists() and (there := read_json(told)) != identity:
         differ = [name for name in identity if there.get(name) != identity[name]]

@@ -15,11 +15,12 @@ pytest.importorskip("jaxmarl")
 import jax.numpy as jnp  # noqa: E402
 
 from sprii_envs.overcooked.bank import HistoryProtocol  # noqa: E402
-from sprii_envs.overcooked.game import Game  # noqa: E402
+from sprii_envs.overcooked.game import Game, step  # noqa: E402
 from sprii_envs.overcooked.partners.network import features, heads, recur, shapes  # noqa: E402
 from sprii_envs.overcooked.partners.partner import Partner  # noqa: E402
 from sprii_envs.overcooked.partners.roster import load_roster  # noqa: E402
 from sprii_train.checkpoints import CheckpointError  # noqa: E402
+from sprii_train.overcooked import ippo, learning  # noqa: E402
 from sprii_train.overcooked.ippo import IPPO, Sequences, advantages, initial, loss, shaping_at  # noqa: E402
 from sprii_train.overcooked.selfplay import SelfPlay, crossplay, train_partners  # noqa: E402
 
@@ -37,16 +38,47 @@ SMALL = SelfPlay(
 def test_advantages_are_the_sums_they_stand_for():
     rng = np.random.default_rng(0)
     reward, value, discount, trace = rng.normal(size=(7, 3)), rng.normal(size=(7, 3)), 0.9, 0.8
-    after = np.concatenate([value[1:], np.zeros((1, 3))])
+    cut = rng.normal(size=3)
+    after = np.concatenate([value[1:], cut[None]])
     surprise = reward + discount * after - value
     expected = [sum((discount * trace) ** (k - t) * surprise[k] for k in range(t, 7)) for t in range(7)]
-    found = advantages(jnp.asarray(reward), jnp.asarray(value), discount, trace)
+    found = advantages(jnp.asarray(reward), jnp.asarray(value), jnp.asarray(cut), discount, trace)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    # With a trace of 1 they are the discounted returns less the values.
-    returns = [sum(discount ** (k - t) * reward[k] for k in range(t, 7)) for t in range(7)]
-    np.testing.assert_allclose(
-        advantages(jnp.asarray(reward), jnp.asarray(value), discount, 1.0), returns - value, rtol=1e-4, atol=1e-5
-    )
+    # With a trace of 1 they are the discounted returns, those after the time limit with them, less the values.
+    returns = [
+        sum(discount ** (k - t) * reward[k] for k in range(t, 7)) + discount ** (7 - t) * cut for t in range(7)
+    ]
+    found = advantages(jnp.asarray(reward), jnp.asarray(value), jnp.asarray(cut), discount, 1.0)
+    np.testing.assert_allclose(found, returns - value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("learner", ["self-play", "ego"])
+def test_a_time_limit_is_no_end(learner: str, monkeypatch: pytest.MonkeyPatch):
+    """A kitchen that pays 1 a step for ever is worth 1 / (1 − discount) in every state: nothing is better or worse."""
+    seen: list[Sequences] = []
+
+    def paid(*arguments):
+        after, state, reward, shaped = step(*arguments)
+        return after, state, jnp.ones_like(reward), jnp.zeros_like(shaped)
+
+    def improve(_config, training, batch, _key):
+        seen.append(batch)
+        return training.parameters, training.optimiser
+
+    monkeypatch.setattr(learning if learner == "ego" else ippo, "step", paid)
+    monkeypatch.setattr(learning, "improve", improve)
+    game, config = SMALL.game, SMALL.ippo
+    training = initial(game, config, 0)
+    worth = jnp.full(1, 1.0 / (1.0 - config.discount))
+    right = training.parameters | {"value.w": jnp.zeros((config.width, 1)), "value.b": worth}
+    if learner == "ego":
+        still = Partner("still", "still")
+        ego = training._replace(parameters=right)
+        learning._iterate.__wrapped__(game, config, 0, "still", ego, still.reads, still.initial())
+    else:
+        seen.append(ippo.play(game, config, right, jnp.float32(0.0), jax.random.PRNGKey(0))[0])
+    np.testing.assert_allclose(seen[0].advantage, 0.0, atol=1e-3)
+    np.testing.assert_allclose(seen[0].target, worth[0], rtol=1e-4)
 
 
 def test_the_recurrent_unit_is_torchs():
