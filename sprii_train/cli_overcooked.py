@@ -3,9 +3,12 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, subcommand
+
+EPISODES = 100_000
+"""Of a pair at most: all are played at once."""
 
 
 @dataclass
@@ -45,7 +48,7 @@ class TrainPartners:
             iterations=self.iterations,
             checkpoints=_numbers("checkpoints", self.checkpoints),
             seeds=seeds,
-            held_out=tuple(int(seed) for seed in _numbers("held-out", held_out)) if held_out else (),
+            held_out=_numbers("held-out", held_out, int) if held_out else (),
         )
         told = [f"sprii overcooked partners train --seeds {self.seeds} --held-out {shlex.quote(held_out)}"]
         told += [f"--iterations {self.iterations} --checkpoints {self.checkpoints} --layout {self.layout}"]
@@ -74,34 +77,33 @@ class MeasurePartners:
 
     def run(self) -> None:
         """Print both and write the figure."""
-        import json
-
         from rich.console import Console
+        from rich.markup import escape
         from rich.table import Table
 
-        from sprii_envs.overcooked.game import Game
+        from sprii_envs.files import write_json, write_whole
         from sprii_envs.overcooked.partners.partner import NEURAL
-        from sprii_envs.overcooked.partners.roster import MANIFEST, load_roster, shipped_folder
-        from sprii_train.checkpoints import write_json, write_whole
+        from sprii_envs.overcooked.partners.roster import game_of, load_roster, manifest, shipped_folder
         from sprii_train.cli import check_folder
         from sprii_train.overcooked.selfplay import crossplay, self_play
         from sprii_train.reports.figures import png
         from sprii_train.reports.overcooked import crossplay_figure
 
-        if self.episodes < 1:
-            raise ValueError(f"--episodes is {self.episodes}; legal: an integer >= 1")
+        if not 1 <= self.episodes <= EPISODES:
+            raise ValueError(f"--episodes is {self.episodes}; legal: 1 to {EPISODES:,}")
         check_folder(self.out)
         folder = self.folder or shipped_folder()
-        roster, told = load_roster(folder), json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        game = Game(**told["game"])
+        roster, game = load_roster(folder), game_of(folder)
         neural = [partner for partner in roster if partner.family == NEURAL]
-        recorded = {row["name"]: row.get("self_play") for row in told["partners"]}
+        recorded = {row["name"]: row.get("self_play") for row in manifest(folder)["partners"]}
         columns = ("partner", "source", "steps", "held out", "recorded return", "return now")
         table = Table(*columns, box=None, pad_edge=False)
         for partner in neural:
             now = self_play(game, partner, episodes=self.episodes).mean()
-            told_now = [partner.name, str(partner.source), f"{partner.checkpoint:,}", "yes" if partner.held_out else ""]
-            table.add_row(*told_now, f"{recorded[partner.name]:.2f}", f"{now:.2f}")
+            about = [str(partner.source), f"{partner.checkpoint:,}", "yes" if partner.held_out else ""]
+            before = recorded.get(partner.name)
+            returns = [f"{before:.2f}" if isinstance(before, int | float) else "", f"{now:.2f}"]
+            table.add_row(escape(partner.name), *about, *returns)
         Console(width=110).print(table)
         matrix = crossplay(game, neural, list(roster), seat=self.seat, episodes=self.episodes)
         egos = [partner.name for partner in neural]
@@ -195,11 +197,12 @@ class WatchPartners:
 
     def run(self) -> None:
         """Play and write."""
+        from sprii_envs.overcooked.game import SEEDS
         from sprii_envs.overcooked.partners.roster import load_roster, shipped_folder
         from sprii_train.overcooked.watch import episode_gif
 
-        if self.seed < 0:
-            raise ValueError(f"--seed is {self.seed}; legal: an integer >= 0")
+        if not 0 <= self.seed < SEEDS:
+            raise ValueError(f"--seed is {self.seed}; legal: 0 to {SEEDS - 1}")
         if self.out.suffix.lower() != ".gif":
             raise ValueError(f"--out is {self.out}; legal: a file that ends in .gif")
         roster = load_roster(self.folder or shipped_folder())
@@ -227,8 +230,10 @@ class OvercookedCommand:
         self.command.run()
 
 
-def _numbers(option: str, text: str) -> tuple[float, ...]:
+def _numbers(option: str, text: str, kind: type = float) -> tuple[Any, ...]:
     try:
-        return tuple(float(part) for part in text.split(","))
+        return tuple(kind(part) for part in text.split(","))
     except ValueError:
-        raise ValueError(f"--{option} is {text!r}; legal: comma-separated numbers") from None
+        raise ValueError(
+            f"--{option} is {text!r}; legal: comma-separated {'integers' if kind is int else 'numbers'}"
+        ) from None

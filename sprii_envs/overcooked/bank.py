@@ -3,33 +3,34 @@
 folder/
   observations.npy …  arrays (histories, episodes, steps, …), read by mapping
   histories.npz       the EpisodeTable: one row a history, whose system is the partner
-  bank.json           configuration, partners, and the SHA-256 of every file
+  bank.json           configuration, partners, the SHA-256 of every file, and one of all that
 """
 
-import functools
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs.banks.storage import BankError
 from sprii_envs.fields import check, instance, integer
-from sprii_envs.files import read_json, write_json
+from sprii_envs.files import check_file, inventory, read_folder, read_json, recover, write_json, written_folder
 from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import Game
 from sprii_envs.overcooked.partners.roster import Roster
 from sprii_envs.relations import EpisodeTable
+from sprii_envs.relations.arrays import naming
 
-FORMAT, SCHEMA = "sprii-histories", 2
+FORMAT, SCHEMA = "sprii-histories", 3
 COLUMNS = ("observations", "actions", "partner_actions", "rewards")
+MANIFEST, TABLE = "bank.json", "histories.npz"
+FILES = (*(f"{name}.npy" for name in COLUMNS), TABLE)
+REMEDY = "remove the folder and build the bank anew"
 
 
 @dataclass(frozen=True)
@@ -102,47 +103,68 @@ class HistoryBank:
     """An open bank: arrays mapped from disk, and the table of histories.
 
     Attributes:
+        folder: from the root, links resolved.
         protocol: as told at building.
-        partners: names in the order of ids, with their files' identity.
+        partners: names in the order of ids.
+        identity: of all that the bytes depend on.
         table: one row a history; columns episode, system (the partner's id), rollout (its place among the partner's),
             length (observations), split (`train`, `validation`, `held_out`), partner (name) and run (of the ego).
-    """
 
-    def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(folder)
-        told = read_json(self.folder / "bank.json", BankError)
-        if told.get("format") != FORMAT or told.get("schema") != SCHEMA:
-            raise BankError(f"{self.folder / 'bank.json'}: not a bank of histories of schema {SCHEMA}")
-        self.protocol = HistoryProtocol(**{**told["protocol"], "game": Game(**told["protocol"]["game"])})
-        self.partners: list[str] = told["partners"]
-        self.fingerprint: str = told["fingerprint"]
-        try:
-            self.table = EpisodeTable.load(self.folder / "histories.npz")
-        except (OSError, ValueError) as error:
-            raise BankError(f"{self.folder / 'histories.npz'} cannot be read: {error}") from None
-        self.files: dict[str, Any] = told["files"]
-        for name in COLUMNS:
-            path = self.folder / f"{name}.npy"
-            try:
-                array = np.load(path, mmap_mode="r", allow_pickle=False)
-            except (OSError, ValueError) as error:
-                raise BankError(f"{path} cannot be read: {error}") from None
-            if path.stat().st_size != self.files[path.name]["bytes"] or len(array) != len(self.table):
-                raise BankError(f"{path} is damaged: it is not of the size that bank.json tells")
-            setattr(self, name, array)
+    Raises:
+        BankError: naming the file that is missing or damaged.
+    """
 
     observations: NDArray[np.uint8]
     actions: NDArray[np.uint8]
     partner_actions: NDArray[np.uint8]
     rewards: NDArray[np.float32]
 
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(os.path.realpath(folder))
+        read_folder(self.folder, self._open, BankError)
+
+    def _open(self) -> None:
+        told = self._manifest()
+        path = self.folder / MANIFEST
+        try:
+            self.protocol = HistoryProtocol(**{**told["protocol"], "game": Game(**told["protocol"]["game"])})
+            self.partners: list[str] = told["partners"]
+            self.fingerprint: str = told["fingerprint"]
+            self.identity: str = told["identity"]
+            self.files: dict[str, Any] = {name: told["files"][name] for name in FILES}
+        except (KeyError, TypeError, ValueError) as error:
+            raise BankError(f"{path} describes no bank of histories: {error}; {REMEDY}") from None
+        self._check(checksums=False)
+        try:
+            self.table = EpisodeTable.load(self.folder / TABLE)
+            for name in COLUMNS:
+                path = self.folder / f"{name}.npy"
+                with naming(path, "an array"):
+                    array = np.load(path, mmap_mode="r", allow_pickle=False)
+                if len(array) != len(self.table):
+                    raise ValueError(f"{path} holds {len(array)} histories, the table {len(self.table)}")
+                setattr(self, name, array)
+        except (OSError, ValueError) as error:
+            raise BankError(f"{error}; {REMEDY}") from None
+
+    def _manifest(self) -> dict[str, Any]:
+        path = self.folder / MANIFEST
+        told = read_json(path, BankError, REMEDY)
+        if told.get("format") != FORMAT or told.get("schema") != SCHEMA:
+            raise BankError(f"{path} is not of a bank of histories of schema {SCHEMA}; {REMEDY}")
+        if told.get("fingerprint") != _fingerprint(told):
+            raise BankError(f"{path} is damaged or edited: its fingerprint is another; {REMEDY}")
+        return told
+
     def verify(self) -> None:
         """BankError naming a file whose bytes are not those that were written."""
-        if self.fingerprint != _fingerprint(self.files):
-            raise BankError(f"{self.folder / 'bank.json'} is damaged: its checksums are not those it was written with")
-        for name, told in self.files.items():
-            if _digest(self.folder / name) != told["sha256"]:
-                raise BankError(f"{self.folder / name} is damaged: its checksum is another; build the bank anew")
+        if self._manifest()["fingerprint"] != self.fingerprint:
+            raise BankError(f"{self.folder} holds another bank than when it was opened; open it again")
+        self._check(checksums=True)
+
+    def _check(self, checksums: bool) -> None:
+        for name, entry in self.files.items():
+            check_file(self.folder / name, entry, checksums=checksums, error=BankError, remedy=REMEDY)
 
     def split(self, name: str) -> EpisodeTable:
         """The histories of a split; ValueError for one that is not there."""
@@ -153,13 +175,20 @@ def open_histories(folder: Path | str, protocol: HistoryProtocol, partners: Rost
     """The bank in a folder, or None where there is none.
 
     Raises:
-        BankError: if it is of another protocol, of other partners, or made otherwise.
+        BankError: if it is of another protocol, of other partners, made otherwise, or damaged; or if something else
+            is in the folder.
     """
-    if not (Path(folder) / "bank.json").exists():
+    recover(folder)
+    if not (Path(folder) / MANIFEST).exists():
+        _check_empty(Path(folder))
         return None
-    if read_json(Path(folder) / "bank.json", BankError).get("identity") != identity(protocol, partners, made):
-        raise BankError(f"{folder} holds a bank of another protocol or of other partners; legal: another folder")
-    return HistoryBank(folder)
+    bank = HistoryBank(folder)
+    if bank.identity != identity(protocol, partners, made):
+        raise BankError(
+            f"{folder} holds a bank of another protocol or of other partners, or of egos that learnt otherwise; "
+            "legal: another folder"
+        )
+    return bank
 
 
 def write_histories(
@@ -177,6 +206,7 @@ def write_histories(
 
     Raises:
         ValueError: for a run of another shape.
+        BankError: if the folder holds something else.
     """
     folder, plan = Path(folder), planned(protocol, partners)
     each = (protocol.histories, protocol.episodes, protocol.game.max_steps)
@@ -195,9 +225,9 @@ def write_histories(
             "run": number,
         }
     )
-    temporary = folder.with_name(f".{folder.name}-{uuid4().hex[:8]}")
-    temporary.mkdir(parents=True)
-    try:
+    if not (folder / MANIFEST).exists():
+        _check_empty(folder)
+    with written_folder(folder) as temporary:
         arrays: dict[str, Any] = {}
         for place, run in enumerate(plan):
             found = read(run)
@@ -213,22 +243,22 @@ def write_histories(
                 arrays[name][place * each[0] : (place + 1) * each[0]] = part
         for array in arrays.values():
             array.flush()
-        table.save(temporary / "histories.npz")
-        files = {path.name: {"bytes": path.stat().st_size, "sha256": _digest(path)} for path in temporary.iterdir()}
+        table.save(temporary / TABLE)
         described = {
             "format": FORMAT,
             "schema": SCHEMA,
             "protocol": asdict(protocol),
             "partners": partners.names,
             "identity": identity(protocol, partners, made),
-            "files": files,
-            "fingerprint": _fingerprint(files),
+            "files": inventory(temporary),
         }
-        write_json(temporary / "bank.json", described)
-        os.replace(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        write_json(temporary / MANIFEST, described | {"fingerprint": _fingerprint(described)})
     return HistoryBank(folder)
+
+
+def _check_empty(folder: Path) -> None:
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise BankError(f"{folder} is no bank of histories, but not empty; legal: a new or empty folder")
 
 
 def identity(protocol: HistoryProtocol, partners: Roster, made: str) -> str:
@@ -241,13 +271,7 @@ def identity(protocol: HistoryProtocol, partners: Roster, made: str) -> str:
     return told.hexdigest()
 
 
-def _fingerprint(files: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        whole = hashlib.sha256()
-        for block in iter(functools.partial(file.read, 1 << 20), b""):
-            whole.update(block)
-    return whole.hexdigest()
+def _fingerprint(described: Mapping[str, Any]) -> str:
+    """Of everything in `bank.json` but itself: equal fingerprints mean equal banks."""
+    content = {name: value for name, value in described.items() if name != "fingerprint"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

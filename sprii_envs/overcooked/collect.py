@@ -10,8 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.overcooked.game import ACTIONS, Game, check_process, observe, reset, step
+from sprii_envs.fields import integer
+from sprii_envs.overcooked.game import ACTIONS, SEEDS, Game, check_process, observe, reset, step
 from sprii_envs.overcooked.partners.partner import Partner, actor, check_seat
+
+COUNT = 1_000_000
+"""The most histories of a call, and the most episodes."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,9 @@ def collect(
     """
     check_process()
     check_seat(seat)
-    for name, count, least in (("histories", histories, 1), ("episodes", episodes, 1), ("seed", seed, 0)):
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < least:
-            raise ValueError(f"{name} is {count!r}; legal: an integer >= {least}")
+    histories = integer("histories", histories, least=1, most=COUNT)
+    episodes = integer("episodes", episodes, least=1, most=COUNT)
+    seed = integer("seed", seed, most=SEEDS - 1)
     egos = [ego] * episodes if isinstance(ego, Partner) else list(ego)
     for each in (*egos, partner):
         if not isinstance(each, Partner):
@@ -75,7 +79,7 @@ def collect(
     for each in (*egos, partner):
         each.fits(game)
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(each.reads for each in egos))
-    play = _program(game, seat, egos[0].family, partner.family, int(histories), episodes, bool(observations))
+    play = _program(game, seat, egos[0].family, partner.family, histories, episodes, bool(observations))
     carries = (egos[0].initial(), partner.initial())
     found = jax.device_get(play(stacked, partner.reads, carries, jax.random.PRNGKey(seed)))
     # Scans put episode and time in front of the histories.

@@ -24,6 +24,12 @@ ACTIONS = tuple(a.name for a in sorted(OvercookedActionsEnum, key=int))
 _PROCESS = os.getpid()
 """Where XLA runs since the imports above: its threads are in no fork of this process."""
 
+SEEDS = 2**32
+"""How many seeds there are: JAX's keys read 32 bits of one."""
+
+STEPS, VIEW = 100_000, 100
+"""The longest episode and the widest view."""
+
 Seats = Any
 """An array whose leading axis is the two seats."""
 
@@ -45,8 +51,8 @@ class Game:
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
         check(self, instance, "layout", of=str)
-        check(self, integer, "max_steps", least=1)
-        check(self, integer, "view", least=1, optional=True)
+        check(self, integer, "max_steps", least=1, most=STEPS)
+        check(self, integer, "view", least=1, most=VIEW, optional=True)
         if self.layout not in overcooked_v2_layouts:
             raise unknown_name("layout", self.layout, overcooked_v2_layouts)
         seats = len(overcooked_v2_layouts[self.layout].agent_positions)

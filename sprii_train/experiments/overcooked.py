@@ -1,5 +1,6 @@
 """Tables `tab:v3-overcooked` and `tab:overcooked-complete`: the action learner with and without relation alignment."""
 
+import copy
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from sprii_envs.fields import check, flag, instance, integer, integers
+from sprii_envs.files import absolute
 from sprii_envs.overcooked.bank import HistoryBank, HistoryProtocol, identity
 from sprii_envs.overcooked.partners.roster import Roster, load_roster, shipped
 from sprii_envs.relations import Derangement, Kernel, Uniform
@@ -20,7 +22,7 @@ from sprii_train.fit import TrainConfig, engine_code, fit, training_seconds, wha
 from sprii_train.identity import code_of
 from sprii_train.learners.ad import AD, ADConfig
 from sprii_train.overcooked.learning import build_histories
-from sprii_train.overcooked.measures import distance_ratio, probe, slots, swapped
+from sprii_train.overcooked.measures import Slots, alias_ratio, distance_ratio, probe, slots, swapped
 from sprii_train.overcooked.play import play
 from sprii_train.overcooked.windows import PairedPlay
 from sprii_train.protocol import Objective
@@ -172,13 +174,14 @@ class PartnerCell:
         recipe, bank = PARTNER_RECIPES[self.recipe], HistoryBank(self.bank)
         torch.manual_seed(self.train.seed)
         learner = AD(self.learner)
+        untrained = copy.deepcopy(learner).eval()
         data = PairedPlay(bank, kernel=recipe.kernel, pairs=self.train.pairs, seed=self.train.seed)
         fit(learner, data, recipe.objective, self.train, folder, progress=report)  # type: ignore[arg-type]
         learner = learner.cpu()
         if not (folder / "model").exists():
             save(learner, folder / "model")
         named = {"arm": self.recipe, "label": recipe.label, "seed": self.train.seed}
-        row = measured(learner, bank, roster(self.partners), self.episodes, self.repeats, self.train.seed)
+        row = measured(learner, untrained, bank, roster(self.partners), self.episodes, self.repeats, self.train.seed)
         return named | row | {"training_seconds": training_seconds(folder)}
 
 
@@ -198,9 +201,13 @@ def roster(folder: str) -> Roster:
 
 
 def measured(
-    learner: AD, bank: HistoryBank, partners: Roster, episodes: int, repeats: int, seed: int
+    learner: AD, untrained: AD, bank: HistoryBank, partners: Roster, episodes: int, repeats: int, seed: int
 ) -> dict[str, Any]:
-    """Every number of a row. The primary return is of episodes 6 to 20, averaged within partner, then over partners."""
+    """Every number of a row. The primary return is of episodes 6 to 20, averaged within partner, then over partners.
+
+    Args:
+        untrained: the learner as it began, whose distance ratios stand beside those of training.
+    """
     began = time.perf_counter()
     returns = play(
         learner, bank.protocol.game, partners, seat=bank.protocol.seat, episodes=episodes, repeats=repeats, seed=seed
@@ -215,17 +222,24 @@ def measured(
         "curve": returns.mean(1)[familiar].mean(0).tolist(),
         "probe_familiar": probe(fitted, own)._asdict(),
         "probe_held_out": probe(fitted, unseen)._asdict(),
-        "distance_ratio": distance_ratio(own),
+        **ratios(fitted, own),
+        "untrained": ratios(*(slots(untrained, bank, split) for split in ("train", "validation"))),
         "swapped_familiar": swapped(learner, bank, "validation", seed=seed)._asdict(),
         "swapped_held_out": swapped(learner, bank, "held_out", seed=seed)._asdict(),
         "evaluation_seconds": time.perf_counter() - began,
     }
 
 
+def ratios(fitted: Slots, own: Slots) -> dict[str, float]:
+    """The distance ratio of validation histories, and that of one partner under several names, in both splits."""
+    return {"distance_ratio": distance_ratio(own), "alias_ratio": alias_ratio(fitted, own)}
+
+
 def cells(
     preset: PartnerPreset, root: Path, recipes: Sequence[str], partners: str = "", show: Any = None
 ) -> list[Cell]:
     """The arms of every seed, on a bank that is built first."""
+    partners = str(absolute(partners)) if partners else ""
     own = roster(partners)
     bank = build_histories(preset.histories, own, root / "bank", progress=show)
     inputs = int(np.prod(bank.protocol.game.shape))
@@ -233,7 +247,7 @@ def cells(
     return [
         PartnerCell(
             name, replace(preset.train, seed=seed), learner, preset.histories, preset.episodes, preset.repeats,
-            str(root / "bank"), partners, bank.fingerprint,
+            str(bank.folder), partners, bank.fingerprint,
         )
         for seed in preset.seeds
         for name in recipes

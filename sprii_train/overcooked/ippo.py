@@ -110,9 +110,7 @@ def play(game: Game, config: IPPO, parameters: Parameters, shaping: jax.Array, k
         told = reward[:, None] + shaping * (shaped + PRESS * presses[:, None])
         return (after, state, carry), (observation, action, log_probability, value, told, reward)
 
-    (last, _, carry), seen = jax.lax.scan(
-        move, (observation, state, carry), jax.random.split(keys[0], game.max_steps)
-    )
+    (last, _, carry), seen = jax.lax.scan(move, (observation, state, carry), jax.random.split(keys[0], game.max_steps))
     observation, action, log_probability, value, told, reward = seen
     cut = value_of(parameters, carry, last)
     advantage = advantages(told, value, cut, config.discount, config.trace)

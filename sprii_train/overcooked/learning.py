@@ -5,7 +5,6 @@ distances of the run, all kitchens at once (`app:overcooked-profile`: recorded e
 """
 
 import functools
-import io
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sprii_envs.banks.storage import BankError
+from sprii_envs.files import lock
 from sprii_envs.overcooked.bank import (
     COLUMNS,
     HistoryBank,
@@ -29,12 +30,15 @@ from sprii_envs.overcooked.bank import (
     write_histories,
 )
 from sprii_envs.overcooked.collect import Histories
-from sprii_envs.overcooked.game import Game, observe, reset, step
+from sprii_envs.overcooked.game import Game, check_process, observe, reset, step
 from sprii_envs.overcooked.partners.network import features, heads, recur
 from sprii_envs.overcooked.partners.partner import Partner, actor
-from sprii_envs.overcooked.partners.roster import roster_of
-from sprii_train.checkpoints import write_whole
-from sprii_train.overcooked.ippo import RETURNS, IPPO, Sequences, Training, advantages, improve, initial, value_of
+from sprii_envs.overcooked.partners.roster import Roster, roster_of
+from sprii_envs.relations.arrays import read_npz, write_npz
+from sprii_train.overcooked.ippo import IPPO, RETURNS, Sequences, Training, advantages, improve, initial, value_of
+
+FORMAT = 1
+"""Of the file of a run that waits for the others."""
 
 EGO = IPPO(learning_rate=3e-3, entropy=0.01)
 """What a run learns with; the protocol says its kitchens."""
@@ -60,7 +64,8 @@ def build_histories(
 
     Raises:
         ValueError: for kitchens that do not make minibatches, or less than one worker.
-        BankError: if the folder holds another bank, or a damaged one.
+        BankError: if the folder holds another bank, a damaged one or something else, or if what is there of a run is
+            damaged.
     """
     folder, partners, made = Path(folder), roster_of(partners), made_with(protocol)
     config = replace(EGO, kitchens=protocol.kitchens)
@@ -68,44 +73,58 @@ def build_histories(
         raise ValueError(f"kitchens is {protocol.kitchens}; legal: a multiple of {config.minibatches}")
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}; legal: an integer >= 1")
-    if (found := open_histories(folder, protocol, partners, made)) is not None:
-        found.verify()
-        return found
-    for partner in partners:
-        partner.fits(protocol.game)
-    plan = planned(protocol, partners)
-    parts = folder.with_name(f".{folder.name}-{identity(protocol, partners, made)[:12]}")
+    place = Path(os.path.realpath(folder))
+    parts = place.with_name(f".{place.name}-{identity(protocol, partners, made)[:12]}")
+    with lock(parts.with_suffix(".lock"), error=BankError):
+        bank = open_histories(folder, protocol, partners, made)
+        if bank is not None:
+            bank.verify()
+        else:
+            for partner in partners:
+                partner.fits(protocol.game)
+            plan = planned(protocol, partners)
+            _learn(plan, protocol, partners, config, parts, progress, workers)
+            bank = write_histories(folder, protocol, partners, made, lambda run: _read(_part(parts, run), protocol))
+        shutil.rmtree(parts, ignore_errors=True)
+    return bank
+
+
+def _learn(
+    plan: Sequence[Run],
+    protocol: HistoryProtocol,
+    partners: Roster,
+    config: IPPO,
+    parts: Path,
+    progress: Callable[[int, int], None] | None,
+    workers: int | None,
+) -> None:
+    """Learn the runs whose files are not there, each into its own."""
+    parts.mkdir(parents=True, exist_ok=True)
+    todo = []
+    for run in plan:
+        if _part(parts, run).exists():
+            _read(_part(parts, run), protocol)  # what is damaged is told of before the others take hours
+        else:
+            todo.append(run)
 
     def learn(run: Run) -> None:
-        if _part(parts, run).exists():
-            return
         seed = int(np.random.SeedSequence([protocol.seed, run.number]).generate_state(1)[0])
         own = learn_with(
             protocol.game, config, protocol.seat, partners[run.partner],
             iterations=protocol.iterations, kept=protocol.kept(), seed=seed,
         )  # fmt: skip
-        data = io.BytesIO()
-        np.savez(data, **{name: getattr(own, name)[: protocol.histories] for name in COLUMNS})
-        write_whole(_part(parts, run), data.getvalue())
+        write_npz(_part(parts, run), FORMAT, {name: getattr(own, name)[: protocol.histories] for name in COLUMNS})
 
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
-        waiting = [pool.submit(learn, run) for run in plan]
+        waiting = [pool.submit(learn, run) for run in todo]
         try:
-            for n, done in enumerate(as_completed(waiting)):
+            for n, done in enumerate(as_completed(waiting), 1 + len(plan) - len(todo)):
                 done.result()
                 if progress is not None:
-                    progress(n + 1, len(plan))
+                    progress(n, len(plan))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-    def read(run: Run) -> Histories:
-        with np.load(_part(parts, run), allow_pickle=False) as found:
-            return Histories(*(found[name] for name in COLUMNS))
-
-    bank = write_histories(folder, protocol, partners, made, read)
-    shutil.rmtree(parts)
-    return bank
 
 
 def learn_with(
@@ -119,6 +138,7 @@ def learn_with(
         kept: which of them, 0 to iterations − 1, in order.
         seed: of weights, starts, recipes and actions.
     """
+    check_process()
     partner.fits(game)
     training, parts = initial(game, config, seed), []
     weights, first = partner.reads, partner.initial()
@@ -169,3 +189,21 @@ def _iterate(game: Game, config: IPPO, seat: int, family: str, training: Trainin
 
 def _part(folder: Path, run: Run) -> Path:
     return folder / f"run-{run.number}.npz"
+
+
+def _read(part: Path, protocol: HistoryProtocol) -> Histories:
+    """The histories of a finished run; BankError naming the file if it is damaged."""
+    try:
+        arrays = read_npz(part, FORMAT, "histories of a run", COLUMNS)
+    except (OSError, ValueError) as error:
+        raise BankError(f"{error}; remove it to learn that run again") from None
+    shape = (protocol.histories, protocol.episodes, protocol.game.max_steps)
+    for name in COLUMNS:
+        expected = (*shape, *protocol.game.shape) if name == "observations" else shape
+        dtype = np.float32 if name == "rewards" else np.uint8
+        if arrays[name].shape != expected or arrays[name].dtype != dtype:
+            raise BankError(
+                f"{part} is damaged: {name} are {arrays[name].dtype} of shape {arrays[name].shape}, expected "
+                f"{np.dtype(dtype)} of {expected}; remove it to learn that run again"
+            )
+    return Histories(*(arrays[name] for name in COLUMNS))

@@ -24,11 +24,13 @@ class Slots(NamedTuple):
         codes: slots of two support episodes, (N, slot).
         signatures: how often the partner took each action in the three episodes after them, (N, 6).
         partners: ids, (N,).
+        runs: of the ego, (N,); None where nobody asks for them.
     """
 
     codes: Array
     signatures: Array
     partners: NDArray[np.int64]
+    runs: NDArray[np.int64] | None = None
 
 
 class Probed(NamedTuple):
@@ -55,7 +57,7 @@ def slots(learner: AD, bank: HistoryBank, split: str, *, batch: int = 64) -> Slo
             windows = read_windows(bank, table, rows, np.full(len(rows), begin))
             codes.append(learner.encode_history(learner.prepare(windows).history).numpy())
     later = bank.partner_actions[table["episode"], begin + SUPPORT :]
-    return Slots(np.concatenate(codes).astype(np.float64), action_counts(later), table["system"])
+    return Slots(np.concatenate(codes).astype(np.float64), action_counts(later), table["system"], table["run"])
 
 
 def probe(train: Slots, held_out: Slots, *, penalty: float = 1.0) -> Probed:
@@ -73,6 +75,9 @@ def probe(train: Slots, held_out: Slots, *, penalty: float = 1.0) -> Probed:
 def distance_ratio(found: Slots) -> float:
     """Mean distance between slots of different partners over that between slots of one partner.
 
+    Where a partner's histories are of one run of the ego, as in a validation split, it tells runs apart as well: see
+    `alias_ratio`.
+
     Raises:
         ValueError: without two partners, or two histories of one, or for slots that do not differ within partners.
     """
@@ -85,6 +90,30 @@ def distance_ratio(found: Slots) -> float:
     if within == 0.0:
         raise ValueError("a distance ratio is undefined: the slots of each partner are the same in all its histories")
     return float(apart[~same].mean() / within)
+
+
+def alias_ratio(*parts: Slots) -> float:
+    """`distance_ratio` of one partner under several names, a name for each run of the ego; mean over partners.
+
+    Slots that hold the partner alone have 1: what is above it in a `distance_ratio` need not be of partners.
+
+    Args:
+        parts: slots of splits; partners with one run in all of them are left out.
+
+    Raises:
+        ValueError: if none has two runs, one of them of two histories.
+    """
+    codes = np.concatenate([part.codes for part in parts])
+    partners = np.concatenate([part.partners for part in parts])
+    runs = np.concatenate([part.runs for part in parts if part.runs is not None])
+    ratios = []
+    for partner in np.unique(partners):
+        own = partners == partner
+        if len(np.unique(runs[own])) > 1:
+            ratios.append(distance_ratio(Slots(codes[own], codes[own], runs[own])))
+    if not ratios:
+        raise ValueError("a ratio of aliases needs a partner with two runs of the ego")
+    return float(np.mean(ratios))
 
 
 def swapped(learner: AD, bank: HistoryBank, split: str, *, seed: int = 0, batch: int = 64) -> Swapped:

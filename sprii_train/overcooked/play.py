@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sprii_envs.overcooked.game import Game, reset, step
+from sprii_envs.overcooked.game import Game, check_process, reset, step
 from sprii_envs.overcooked.partners.partner import Partner, actor
 from sprii_train.learners.ad import AD, QUERY, SUPPORT, Play
 
@@ -39,6 +39,7 @@ def play(
         repeats: independent histories with each partner.
         seed: of starts, recipes and all actions.
     """
+    check_process()
     groups: dict[Any, list[int]] = {}
     for i, partner in enumerate(partners):
         partner.fits(game)

@@ -1,7 +1,8 @@
 """Partners from self-play: train seeds, keep checkpoints on the way, write a roster that `load_roster` reads."""
 
+import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,16 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from sprii_envs.fields import check, instance, integer, integers, numbers
+from sprii_envs.files import read_json, write_json, write_whole
 from sprii_envs.overcooked.collect import collect
-from sprii_envs.overcooked.game import Game, engine
+from sprii_envs.overcooked.game import Game, check_process, engine
 from sprii_envs.overcooked.partners.partner import NEURAL, Partner
-from sprii_envs.overcooked.partners.roster import ANYWHERE, FORMAT, MANIFEST, row
+from sprii_envs.overcooked.partners.roster import ANYWHERE, write_roster
 from sprii_envs.overcooked.partners.scripted import BUTTON, POT, towards
-from sprii_train.checkpoints import CheckpointError, read_json, write_json, write_whole
-from sprii_train.overcooked.ippo import RETURNS, IPPO, Training, initial, iterate, shaping_at
+from sprii_train.checkpoints import CheckpointError
+from sprii_train.overcooked.ippo import IPPO, RETURNS, Training, initial, iterate, shaping_at
+
+_REMEDY = "choose another folder"
 
 Report = Callable[[int, int, float], None]
 """Seed, iteration and mean return."""
@@ -72,9 +76,10 @@ def train_partners(config: SelfPlay, folder: Path, report: Report, *, command: s
     Raises:
         CheckpointError: if the folder holds runs of another configuration, or a damaged state.
     """
+    check_process()
     identity = json.loads(json.dumps(asdict(config) | {"seeds": [], "held_out": [], "returns": RETURNS}))
     told = folder / "config.json"
-    if told.exists() and (there := read_json(told)) != identity:
+    if told.exists() and (there := read_json(told, CheckpointError, _REMEDY)) != identity:
         differ = [name for name in identity if there.get(name) != identity[name]]
         raise CheckpointError(
             f"{folder} holds partners of another configuration ({', '.join(differ)} differ: "
@@ -84,17 +89,18 @@ def train_partners(config: SelfPlay, folder: Path, report: Report, *, command: s
     found: list[Partner] = []
     for seed in config.seeds:
         found += _train(config, seed, folder, report)
-    rows = []
-    for partner in found:
-        write_whole(folder / f"{partner.name}.safetensors", save(dict(partner.parameters)))
-        returns = self_play(config.game, partner, episodes=config.measured)
-        rows.append(row(partner, command=command, seed=partner.source, self_play=float(returns.mean())))
-    scripted = scripted_partners(config.game)
-    write_json(
-        folder / MANIFEST,
-        {"format": FORMAT, "game": asdict(config.game), "partners": rows + [row(partner) for partner in scripted]},
-    )
-    return found + scripted
+    provenance = {
+        partner.name: {
+            "command": command,
+            "seed": partner.source,
+            "returns": RETURNS,
+            "self_play": float(self_play(config.game, partner, episodes=config.measured).mean()),
+        }
+        for partner in found
+    }
+    partners = found + scripted_partners(config.game)
+    write_roster(folder, config.game, partners, provenance)
+    return partners
 
 
 def self_play(game: Game, partner: Partner, *, episodes: int, seed: int = 1) -> np.ndarray:
@@ -122,7 +128,7 @@ def _train(config: SelfPlay, seed: int, folder: Path, report: Report) -> list[Pa
     state = folder / "states" / f"seed-{seed}.safetensors"
     training, kept, done = initial(config.game, config.ippo, seed), {}, 0
     if state.exists():
-        training, kept, done = _read(state, training)
+        training, kept, done = _read(state, training, config)
     for iteration in range(done, config.iterations):
         weight = shaping_at(iteration, config.iterations, config.ippo)
         training, returned = iterate(config.game, config.ippo, training, jnp.float32(weight))
@@ -139,25 +145,41 @@ def _train(config: SelfPlay, seed: int, folder: Path, report: Report) -> list[Pa
 
 
 def _written(training: Training, kept: dict[int, dict[str, Any]], done: int) -> bytes:
-    leaves = {f"leaf.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(training))}
+    arrays = {f"leaf.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(training))}
     for at, parameters in kept.items():
-        leaves |= {f"kept.{at}.{name}": array for name, array in parameters.items()}
-    return save({**leaves, "done": np.array([done])})
+        arrays |= {f"kept.{at}.{name}": array for name, array in parameters.items()}
+    arrays["done"] = np.array([done])
+    return save({**arrays, "sha256": _digest(arrays)})
 
 
-def _read(path: Path, like: Training) -> tuple[Training, dict[int, dict[str, Any]], int]:
+def _digest(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """SHA-256 of names, types, shapes and values, (32,) uint8."""
+    whole = hashlib.sha256()
+    for name in sorted(arrays):
+        whole.update(f"{name} {arrays[name].dtype} {arrays[name].shape} ".encode() + arrays[name].tobytes())
+    return np.frombuffer(whole.digest(), np.uint8)
+
+
+def _read(path: Path, like: Training, config: SelfPlay) -> tuple[Training, dict[int, dict[str, Any]], int]:
+    remedy = "remove it to train that seed again"
     try:
         arrays = load(path.read_bytes())
-        leaves, shape = jax.tree.flatten(like)
-        found = [jnp.asarray(arrays.pop(f"leaf.{i}")) for i in range(len(leaves))]
+        sound = np.array_equal(arrays.pop("sha256"), _digest(arrays))
+        leaves, structure = jax.tree.flatten(like)
+        found = [arrays.pop(f"leaf.{i}") for i in range(len(leaves))]
         done = int(arrays.pop("done")[0])
-    except (SafetensorError, KeyError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}; remove it to train that seed again") from None
+    except (SafetensorError, KeyError, IndexError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}; {remedy}") from None
+    if not sound:
+        raise CheckpointError(f"{path} is damaged: its checksum is another; {remedy}")
     kept: dict[int, dict[str, Any]] = {}
     for name, array in arrays.items():
         _, at, parameter = name.split(".", 2)
         kept.setdefault(int(at), {})[parameter] = array
-    return jax.tree.unflatten(shape, found), kept, done
+    fits = [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in leaves]
+    if not fits or not 0 < done <= config.iterations or set(kept) != {at for at in config.kept() if at <= done}:
+        raise CheckpointError(f"{path} is not of this training; {remedy}")
+    return jax.tree.unflatten(structure, [jnp.asarray(x) for x in found]), kept, done
 
 
 def crossplay(

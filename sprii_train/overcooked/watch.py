@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from PIL import Image
 
-from sprii_envs.overcooked.game import Game, reset, step
+from sprii_envs.files import write_whole
+from sprii_envs.overcooked.game import Game, check_process, reset, step
 from sprii_envs.overcooked.partners.partner import Partner, actor
 from sprii_envs.overcooked.rendering import picture
-from sprii_train.checkpoints import write_whole
 
 
 def episode_gif(
@@ -23,6 +23,7 @@ def episode_gif(
         seat: of the ego; the partner takes the other.
         game: by default that of the shipped partners.
     """
+    check_process()
     game = game or Game()
     seats = [ego, partner] if seat == 0 else [partner, ego]
     acts = [actor(game, i, each.family) for i, each in enumerate(seats)]

@@ -58,6 +58,12 @@ class Partner:
             told, legal = OPTIONS[name]
             if not legal(value):
                 raise ValueError(f"option {name!r} of partner {self.name!r} is {value!r}; legal: {told}")
+        for name in ("source", "checkpoint"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int | np.integer):
+                raise ValueError(f"{name} of partner {self.name!r} is {number!r}; legal: an integer")
+        if not isinstance(self.held_out, bool):
+            raise ValueError(f"held_out of partner {self.name!r} is {self.held_out!r}; legal: true or false")
         if self.family == NEURAL:
             self._check_weights()
 
@@ -72,6 +78,9 @@ class Partner:
             raise ValueError(
                 f"partner {self.name!r}: {differ!r} has shape {found.get(differ)}, expected {asked.get(differ)}"
             )
+        for name, array in self.parameters.items():
+            if not np.isfinite(array).all():
+                raise ValueError(f"partner {self.name!r}: {name!r} holds numbers that are not finite")
 
     @functools.cached_property
     def reads(self) -> dict[str, Any]:

@@ -1,25 +1,29 @@
 """Rosters of partners: the shipped ones, folders that `sprii overcooked partners train` wrote, and scripted families.
 
-A folder holds `partners.json` and a safetensors file for each neural partner; nothing in it is unpickled.
+A folder holds `partners.json` and a safetensors file for each neural partner, whose size and checksum the former
+keeps; nothing in it is unpickled.
 """
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save
 
+from sprii_envs.files import absolute, check_file, read_folder, read_json, write_json, write_whole
 from sprii_envs.overcooked.game import Game
 from sprii_envs.overcooked.partners.partner import NEURAL, Partner
 from sprii_envs.properties import unknown_name
 
 MANIFEST = "partners.json"
 FORMAT = "sprii-partners"
+REMEDY = "train the partners again, or copy the folder again"
 
 ANYWHERE = (Partner("still", "still"), Partner("walker", "walker"))
 """Scripted partners of every layout."""
@@ -84,20 +88,34 @@ def load_roster(folder: Path | str) -> Roster:
     Raises:
         ValueError: naming the file, for a missing or damaged one.
     """
-    folder = Path(folder)
-    path = folder / MANIFEST
-    try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing; legal: a folder that `sprii overcooked partners train` wrote") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
+    folder = absolute(folder)
+    return read_folder(
+        folder, lambda: Roster(_partner(folder, row) for row in manifest(folder)["partners"]), ValueError
+    )
+
+
+def manifest(folder: Path | str) -> dict[str, Any]:
+    """What `partners.json` says: format, game, and a row for each partner; ValueError naming a damaged file."""
+    path = Path(folder) / MANIFEST
+    if not path.exists():
+        raise ValueError(f"{path} is missing; legal: a folder that `sprii overcooked partners train` wrote")
+    described = read_json(path, ValueError, REMEDY)
+    if described.get("format") != FORMAT:
         raise ValueError(f"{path} is not a manifest of partners; legal: format {FORMAT!r}")
+    rows = described.get("partners")
+    if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
+        raise ValueError(f"{path} is damaged: it has no rows of partners; {REMEDY}")
+    return described
+
+
+def game_of(folder: Path | str) -> Game:
+    """The kitchen that a folder's partners were trained in; ValueError naming the file if it does not say."""
     try:
-        return Roster(_partner(folder, row) for row in told["partners"])
+        return Game(**manifest(folder)["game"])
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged: {error!r}") from None
+        raise ValueError(
+            f"{Path(folder) / MANIFEST} is damaged: its game is missing or wrong: {error}; {REMEDY}"
+        ) from None
 
 
 def shipped_folder() -> Path:
@@ -124,21 +142,50 @@ def roster_of(partners: Iterable[Partner] | str | Path | None, game: Game | None
     return partners if isinstance(partners, Roster) else Roster(partners)
 
 
+def write_roster(folder: Path | str, game: Game, partners: Iterable[Partner], more: Mapping[str, Any]) -> None:
+    """Write partners for `load_roster`; the manifest comes last, so that a stopped write leaves no roster or the old.
+
+    Args:
+        more: name → what else its row says: command, seed, return.
+    """
+    partners = list(partners)
+    for partner in partners:
+        if partner.family == NEURAL:
+            write_whole(Path(folder) / f"{partner.name}.safetensors", weights_of(partner))
+    rows = [row(partner, **more.get(partner.name, {})) for partner in partners]
+    write_json(Path(folder) / MANIFEST, {"format": FORMAT, "game": asdict(game), "partners": rows})
+
+
 def row(partner: Partner, **more: Any) -> dict[str, Any]:
-    """A partner's line in `partners.json`, its weights apart; `more` are the command, seed and return that made it."""
-    told = {name: value for name, value in asdict(partner).items() if name != "parameters"}
-    return told | ({"file": f"{partner.name}.safetensors"} if partner.family == NEURAL else {}) | more
+    """A partner's line in `partners.json`, its weights as name, size and checksum of their file; `more` as it is."""
+    described = {name: value for name, value in asdict(partner).items() if name != "parameters"}
+    if partner.family == NEURAL:
+        data = weights_of(partner)
+        described |= {"file": f"{partner.name}.safetensors", "bytes": len(data), "sha256": sha256(data).hexdigest()}
+    return described | more
 
 
-def _partner(folder: Path, told: dict[str, Any]) -> Partner:
-    weights: dict[str, Any] = {}
-    if told["family"] == NEURAL:
-        path = folder / told["file"]
-        if path.parent != folder:
-            raise ValueError(f"{folder / MANIFEST}: file {told['file']!r} must be a plain file name")
-        try:
-            weights = {name: array.astype(np.float32) for name, array in load_file(path).items()}
-        except (OSError, SafetensorError) as error:
-            raise ValueError(f"{path} cannot be read: {error}") from None
-    options = {name: tuple(v) if isinstance(v, list) else v for name, v in told["options"].items()}
-    return Partner(told["name"], told["family"], options, weights, told["source"], told["checkpoint"], told["held_out"])
+def weights_of(partner: Partner) -> bytes:
+    """The safetensors file of a neural partner."""
+    return save(dict(partner.parameters))
+
+
+def _partner(folder: Path, described: Mapping[str, Any]) -> Partner:
+    try:
+        weights = _weights(folder, described) if described["family"] == NEURAL else {}
+        options = {name: tuple(v) if isinstance(v, list) else v for name, v in described["options"].items()}
+        names = ("source", "checkpoint", "held_out")
+        return Partner(described["name"], described["family"], options, weights, *(described[name] for name in names))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / MANIFEST} is damaged: {error!r}; {REMEDY}") from None
+
+
+def _weights(folder: Path, described: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
+    name = described["file"]
+    if not isinstance(name, str) or Path(name).name != name:
+        raise ValueError(f"{folder / MANIFEST}: file {name!r} must be a plain file name")
+    check_file(folder / name, described, error=ValueError, remedy=REMEDY)
+    try:
+        return {name: array.astype(np.float32) for name, array in load_file(folder / name).items()}
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{folder / name} cannot be read: {error}; {REMEDY}") from None

@@ -1,6 +1,7 @@
 """Banks of histories and rosters on disk: what is paired, what is refused, what damage is named."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from sprii_envs.overcooked.partners.roster import FORMAT, Roster, load_roster, r
 from sprii_envs.relations import SAME_SYSTEM, Derangement, PairSampler
 
 GAME = Game(max_steps=12)
+DAMAGE = [b"", b'{"format": "sprii', b"[" * 200_000, b"[]", b"\xff\xfe\x00"]
+"""What a kill, a full disk or somebody else leaves in a file."""
 
 
 def neural(name: str, source: int, checkpoint: int, *, held_out: bool = False) -> Partner:
@@ -106,7 +109,7 @@ def test_a_bank_is_opened_for_what_it_is(bank: HistoryBank, tmp_path: Path):
         found.verify()
     table = (tmp_path / "bank" / "histories.npz").read_bytes()
     (tmp_path / "bank" / "histories.npz").unlink()
-    with pytest.raises(BankError, match=r"histories\.npz cannot be read"):
+    with pytest.raises(BankError, match=r"histories\.npz is missing"):
         HistoryBank(tmp_path / "bank")
     (tmp_path / "bank" / "histories.npz").write_bytes(table)
     path = tmp_path / "bank" / "rewards.npy"
@@ -115,6 +118,64 @@ def test_a_bank_is_opened_for_what_it_is(bank: HistoryBank, tmp_path: Path):
         HistoryBank(tmp_path / "bank")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bank"]
     assert {f"{name}.npy" for name in COLUMNS} < {p.name for p in (tmp_path / "bank").iterdir()}
+
+
+@pytest.mark.parametrize("content", DAMAGE)
+@pytest.mark.parametrize("name", ["bank.json", "histories.npz", "rewards.npy"])
+def test_damage_is_told_of_with_the_file(name: str, content: bytes, bank: HistoryBank, tmp_path: Path):
+    folder = shutil.copytree(bank.folder, tmp_path / "bank")
+    size = (folder / name).stat().st_size
+    for damage in (content, (content * size)[:size]):  # also where its size tells nothing
+        (folder / name).write_bytes(damage)
+        with pytest.raises(BankError, match=f"{name} .*build the bank anew"):
+            HistoryBank(folder).verify()
+
+
+@pytest.mark.parametrize("key", ["protocol", "partners", "identity", "files", "fingerprint"])
+def test_all_of_the_manifest_is_verified(key: str, bank: HistoryBank, tmp_path: Path):
+    folder = shutil.copytree(bank.folder, tmp_path / "bank")
+    opened, told = HistoryBank(folder), json.loads((folder / "bank.json").read_text(encoding="utf-8"))
+    edits = {"protocol": told["protocol"] | {"seed": 7}, "files": told["files"] | {"../../etc/hostname": {}}}
+    told[key] = edits.get(key, "another")
+    (folder / "bank.json").write_text(json.dumps(told), encoding="utf-8")
+    for read in (opened.verify, lambda: HistoryBank(folder)):
+        with pytest.raises(BankError, match=r"bank\.json is damaged or edited"):
+            read()
+
+
+def test_what_was_opened_stays_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    opened = write_histories("bank", PROTOCOL, ROSTER, "here", played)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    opened.verify()
+    before = opened.actions.copy()
+    other = write_histories(tmp_path / "bank", PROTOCOL, ROSTER, "there", lambda run: played(run._replace(number=99)))
+    assert not np.array_equal(other.actions, before)
+    np.testing.assert_array_equal(opened.actions, before)
+    with pytest.raises(BankError, match="another bank than when it was opened"):
+        opened.verify()
+
+
+def test_a_link_stays_a_link_and_what_killed_writers_left_is_collected(tmp_path: Path):
+    (tmp_path / "big").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "big")
+    left = tmp_path / ".big.0123456789ab.part"
+    left.mkdir()
+    (left / "actions.npy").write_bytes(b"half")
+    write_histories(tmp_path / "link", PROTOCOL, ROSTER, "here", played).verify()
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "big" / "bank.json").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["big", "link"]
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path):
+    (tmp_path / "thesis.tex").write_text("years", encoding="utf-8")
+    with pytest.raises(BankError, match="is no bank of histories, but not empty"):
+        open_histories(tmp_path, PROTOCOL, ROSTER, "here")
+    with pytest.raises(BankError, match="is no bank of histories, but not empty"):
+        write_histories(tmp_path, PROTOCOL, ROSTER, "here", played)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_a_run_of_another_shape_leaves_nothing(tmp_path: Path):
@@ -168,15 +229,47 @@ def test_damaged_rosters_are_named(tmp_path: Path):
         load_roster(tmp_path)
     folder = written(tmp_path / "r", ROSTER)
     weights = folder / "a-0.safetensors"
-    weights.write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"a-0\.safetensors cannot be read"):
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:100])
+    with pytest.raises(ValueError, match=r"a-0\.safetensors is damaged: truncated"):
         load_roster(folder)
-    weights.write_bytes(save({**ROSTER[0].parameters, "gru.h": np.zeros((3, 3), np.float32)}))
-    with pytest.raises(ValueError, match=r"'gru\.h' has shape \(3, 3\), expected \(8, 24\)"):
+    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(ValueError, match=r"a-0\.safetensors is damaged: its checksum is another"):
         load_roster(folder)
-    (folder / "partners.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"partners\.json cannot be read"):
+    weights.unlink()
+    with pytest.raises(ValueError, match=r"a-0\.safetensors is missing"):
         load_roster(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gru.h": np.zeros((3, 3), np.float32)}, r"'gru\.h' has shape \(3, 3\), expected \(8, 24\)"),
+        ({"gru.b": np.full(24, np.nan, np.float32)}, r"'gru\.b' holds numbers that are not finite"),
+        ({"more": np.zeros(3, np.float32)}, r"'more' has shape \(3,\), expected None"),
+    ],
+)
+def test_weights_are_checked_by_what_they_hold(changes: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        replace(ROSTER[0], parameters={**ROSTER[0].parameters, **changes})
+
+
+@pytest.mark.parametrize("content", DAMAGE)
+def test_a_damaged_manifest_of_partners_is_named(content: bytes, tmp_path: Path):
+    path = written(tmp_path / "r", ROSTER) / "partners.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"partners\.json (is damaged|is not a manifest)"):
+        load_roster(path.parent)
+
+
+@pytest.mark.parametrize("changes", [{"file": "../../etc/hostname"}, {"file": ["a"]}, {"sha256": None}, {"options": 3}])
+def test_rows_of_a_manifest_are_checked(changes: dict, tmp_path: Path):
+    path = written(tmp_path / "r", ROSTER) / "partners.json"
+    told = json.loads(path.read_text(encoding="utf-8"))
+    told["partners"][0] |= changes
+    path.write_text(json.dumps(told), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"partners\.json|a-0\.safetensors"):
+        load_roster(path.parent)
 
 
 def test_partners_of_another_kitchen_are_refused():

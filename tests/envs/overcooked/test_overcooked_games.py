@@ -1,5 +1,6 @@
 """The kitchen against JaxMARL's own, under the checkers of Gymnasium and PettingZoo."""
 
+import multiprocessing
 import subprocess
 import sys
 import warnings
@@ -358,3 +359,63 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == f"Overcooked needs {missing}: pip install 'sprii[overcooked]'\n"
+
+
+FORK = pytest.mark.filterwarnings("ignore:os.fork", "ignore:.*Worker", "ignore:.*last exception")
+
+
+@FORK
+def test_forked_workers_say_how_to_start_them():
+    envs = gym.make_vec("sprii/Overcooked-v0", num_envs=2, vectorization_mode="async")
+    try:
+        envs.reset_async(seed=0)  # type: ignore[attr-defined]
+        with pytest.raises(RuntimeError, match='context="spawn"'):
+            envs.reset_wait(timeout=60)  # type: ignore[attr-defined]
+    finally:
+        envs.close(terminate=True)
+
+
+@FORK
+def test_nothing_waits_for_ever_in_a_fork():
+    env, both = OvercookedEnv(partners=[STILL], render_mode="rgb_array"), OvercookedParallelEnv()
+    env.reset(seed=0)
+    both.reset(seed=0)
+    calls = [
+        lambda: env.step(0),
+        env.render,
+        lambda: env.reset(seed=1),
+        lambda: both.step(dict.fromkeys(AGENTS, 0)),
+        lambda: both.reset(seed=1),
+        lambda: OvercookedEnv(max_steps=77),
+        lambda: collect(Game(), 0, STILL, STILL, histories=1, seed=0),
+    ]
+    context = multiprocessing.get_context("fork")
+    for call in calls:
+        mine, theirs = context.Pipe()
+        process = context.Process(target=_message, args=(call, theirs))
+        process.start()
+        try:
+            assert mine.poll(60)
+            assert 'context="spawn"' in mine.recv()
+        finally:
+            process.kill()
+            process.join()
+
+
+def _message(call: Any, pipe: Any) -> None:
+    try:
+        call()
+    except RuntimeError as error:
+        pipe.send(str(error))
+
+
+@pytest.mark.slow
+def test_spawned_workers_cook():
+    envs = gym.make_vec(
+        "sprii/Overcooked-v0", num_envs=2, vectorization_mode="async", vector_kwargs={"context": "spawn"}
+    )
+    try:
+        assert envs.reset(seed=0)[0].shape == (2, 5, 5, 40)
+        assert envs.step(np.array([4, 4]))[1].shape == (2,)
+    finally:
+        envs.close()

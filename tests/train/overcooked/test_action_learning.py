@@ -14,10 +14,12 @@ from kitchens import bank as small_bank
 from sprii_envs.overcooked.bank import HistoryBank
 from sprii_envs.overcooked.env import OvercookedEnv
 from sprii_envs.relations import Derangement
+from sprii_train.experiments.overcooked import ratios
 from sprii_train.learners import AD, ADConfig
-from sprii_train.overcooked.measures import Slots, distance_ratio, probe, slots, swapped
+from sprii_train.overcooked.measures import Slots, alias_ratio, distance_ratio, probe, slots, swapped
 from sprii_train.overcooked.play import play, slot_of
 from sprii_train.overcooked.windows import PairedPlay
+from sprii_train.reports.overcooked import CLAIMS, _ratios
 
 CONFIG = ADConfig(inputs=1000, steps=10, width=16, layers=1, heads=2)
 
@@ -98,6 +100,45 @@ def test_a_planted_code_is_read_and_tells_partners_apart():
         distance_ratio(Slots(codes[:6], signature[:6], partners[:6]))
     with pytest.raises(ValueError, match="the same in all its histories"):  # statistics of a constant
         distance_ratio(Slots(np.ones_like(codes), signature, partners))
+
+
+def test_a_ratio_of_distances_is_not_of_partners_alone():
+    """Codes of runs alone: the ratio takes one partner's runs for different partners, and the aliases say so."""
+    rng = np.random.default_rng(1)
+    runs = np.repeat(np.arange(12), 8)
+    partners, split = runs // 3, np.where(runs % 3 < 2, "train", "validation")
+    noise = rng.normal(size=(96, 5))
+    of_partners, of_runs = (rng.normal(size=(n, 5))[rows] for n, rows in ((4, partners), (12, runs)))
+
+    def ratios(codes: np.ndarray) -> tuple[float, float]:
+        fitted, own = (
+            Slots(codes[split == name], codes[split == name], partners[split == name], runs[split == name])
+            for name in ("train", "validation")
+        )
+        return distance_ratio(own), alias_ratio(fitted, own)
+
+    ratio, aliases = ratios(4.0 * of_partners + noise)
+    assert ratio > 2.0
+    assert aliases == pytest.approx(1.0, abs=0.1)
+    ratio, aliases = ratios(4.0 * of_runs + noise)
+    assert ratio > 2.0
+    assert aliases > 2.0
+    assert ratios(noise) == pytest.approx((1.0, 1.0), abs=0.1)
+    with pytest.raises(ValueError, match="two runs"):
+        alias_ratio(Slots(noise[:16], noise[:16], runs[:16], runs[:16]))
+
+
+def test_the_report_prints_what_the_ratio_is_without_partners(bank: HistoryBank, learner: AD):
+    fitted, own = (slots(learner, bank, split) for split in ("train", "validation"))
+    assert set(own.runs.tolist()) == set(bank.split("validation")["run"].tolist())
+    told = {"distance_ratio": 3.25, "alias_ratio": 2.25, "untrained": ratios(fitted, own)}
+    for row, texts in (
+        (told, ["3.2500", "2.2500", f"{distance_ratio(own):.4f}", f"{alias_ratio(fitted, own):.4f}"]),
+        ({"distance_ratio": 3.25}, ["3.2500", "n.a.", "n.a.", "n.a."]),  # a row of before there were such numbers
+    ):
+        table = _ratios({"h": [{"label": "H"} | row]})
+        assert table.rows == [["H", *texts]]
+    assert not [claim.text for claim in CLAIMS if "ratio" in claim.text or "wrong partner" in claim.text]
 
 
 def test_exchanged_histories(bank: HistoryBank, learner: AD):

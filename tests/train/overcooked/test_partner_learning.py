@@ -11,9 +11,11 @@ pytest.importorskip("jaxmarl")
 from kitchens import GAME, PROTOCOL, ROSTER
 
 from sprii_envs.banks.storage import BankError
+from sprii_envs.overcooked.bank import identity
 from sprii_envs.overcooked.game import ACTIONS, Game
 from sprii_envs.overcooked.partners.partner import Partner
 from sprii_envs.overcooked.partners.roster import Roster
+from sprii_envs.relations.arrays import write_npz
 from sprii_train.overcooked import learning
 from sprii_train.overcooked.ippo import IPPO
 from sprii_train.overcooked.learning import build_histories, learn_with
@@ -64,6 +66,23 @@ def test_a_stopped_bank_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: p
     assert len(runs) == 3 - len(kept)
     with pytest.raises(BankError, match="of other partners"):
         build_histories(PROTOCOL, Roster(PAIR[:1]), tmp_path / "bank")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"[" * 200_000, None])
+def test_a_damaged_part_is_told_of_before_anything_is_learnt(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    place = tmp_path / f".bank-{identity(PROTOCOL, PAIR, learning.made_with(PROTOCOL))[:12]}"
+    place.mkdir()
+    part = place / "run-1.npz"
+    shape = (PROTOCOL.histories, PROTOCOL.episodes, GAME.max_steps)
+    arrays = {name: np.zeros(shape, np.uint8) for name in ("actions", "partner_actions", "rewards")}
+    write_npz(part, learning.FORMAT, arrays | {"observations": np.zeros((*shape, *GAME.shape), np.uint8)})
+    if content is not None:  # otherwise the rewards are of another type
+        part.write_bytes(content)
+    monkeypatch.setattr(learning, "learn_with", lambda *_, **__: pytest.fail("learnt"))
+    with pytest.raises(BankError, match=r"run-1\.npz .*remove it to learn that run again"):
+        build_histories(PROTOCOL, PAIR, tmp_path / "bank", workers=1)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from sprii_envs.overcooked.partners.roster import load_roster  # noqa: E402
 from sprii_train.checkpoints import CheckpointError  # noqa: E402
 from sprii_train.overcooked import ippo, learning  # noqa: E402
 from sprii_train.overcooked.ippo import IPPO, Sequences, advantages, initial, loss, shaping_at  # noqa: E402
-from sprii_train.overcooked.selfplay import SelfPlay, crossplay, train_partners  # noqa: E402
+from sprii_train.overcooked.selfplay import SelfPlay, _read, _written, crossplay, train_partners  # noqa: E402
 
 SMALL = SelfPlay(
     game=Game(max_steps=10),
@@ -45,9 +45,7 @@ def test_advantages_are_the_sums_they_stand_for():
     found = advantages(jnp.asarray(reward), jnp.asarray(value), jnp.asarray(cut), discount, trace)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     # With a trace of 1 they are the discounted returns, those after the time limit with them, less the values.
-    returns = [
-        sum(discount ** (k - t) * reward[k] for k in range(t, 7)) + discount ** (7 - t) * cut for t in range(7)
-    ]
+    returns = [sum(discount ** (k - t) * reward[k] for k in range(t, 7)) + discount ** (7 - t) * cut for t in range(7)]
     found = advantages(jnp.asarray(reward), jnp.asarray(value), jnp.asarray(cut), discount, 1.0)
     np.testing.assert_allclose(found, returns - value, rtol=1e-4, atol=1e-5)
 
@@ -155,10 +153,36 @@ def test_a_stopped_training_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pyt
     assert [row["seed"] for row in told["partners"][:4]] == [0, 0, 1, 1]
     with pytest.raises(CheckpointError, match="partners of another configuration"):
         train_partners(replace(SMALL, iterations=5), tmp_path / "stopped", lambda *_: None)
-    state = tmp_path / "stopped" / "states" / "seed-0.safetensors"
-    state.write_bytes(state.read_bytes()[:50])
-    with pytest.raises(CheckpointError, match=r"seed-0\.safetensors is damaged"):
+    config = tmp_path / "stopped" / "config.json"
+    config.write_text(config.read_text(encoding="utf-8").replace("bootstrapped", "zero"), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="returns differ"):
         train_partners(SMALL, tmp_path / "stopped", lambda *_: None)
+    config.write_bytes(b"[" * 200_000)
+    with pytest.raises(CheckpointError, match=r"config\.json is damaged"):
+        train_partners(SMALL, tmp_path / "stopped", lambda *_: None)
+
+
+def test_a_damaged_state_is_not_gone_on_from(tmp_path: Path):
+    begun = initial(SMALL.game, SMALL.ippo, 0)
+    kept = {at: dict(begun.parameters) for at in SMALL.kept()}
+    path = tmp_path / "seed-0.safetensors"
+    path.write_bytes(whole := _written(begun, kept, SMALL.iterations))
+    assert _read(path, begun, SMALL)[2] == SMALL.iterations
+    flipped = bytearray(whole)
+    flipped[-9] ^= 1
+    nothing = replace(SMALL, ippo=replace(SMALL.ippo, width=4))
+    for data, message in (
+        (b"", "is damaged"),
+        (whole[:50], "is damaged"),
+        (b"[" * len(whole), "is damaged"),
+        (bytes(flipped), "its checksum is another"),
+        (_written(begun, kept, 99_999_999_999), "is not of this training"),
+        (_written(begun, {}, SMALL.iterations), "is not of this training"),
+        (_written(initial(SMALL.game, nothing.ippo, 0), kept, SMALL.iterations), "is not of this training"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(CheckpointError, match=rf"seed-0\.safetensors.*{message}.*remove it"):
+            _read(path, begun, SMALL)
 
 
 @pytest.mark.slow
