@@ -361,7 +361,7 @@ except ImportError as error:
     assert done.stdout == f"Overcooked needs {missing}: pip install 'sprii[overcooked]'\n"
 
 
-FORK = pytest.mark.filterwarnings("ignore:os.fork", "ignore:.*Worker", "ignore:.*last exception")
+FORK = pytest.mark.filterwarnings("ignore:os.fork", "ignore::UserWarning")
 
 
 @FORK

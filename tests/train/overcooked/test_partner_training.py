@@ -164,7 +164,7 @@ def test_a_stopped_training_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pyt
 
 def test_a_damaged_state_is_not_gone_on_from(tmp_path: Path):
     begun = initial(SMALL.game, SMALL.ippo, 0)
-    kept = {at: dict(begun.parameters) for at in SMALL.kept()}
+    kept = {at: {name: np.asarray(a) for name, a in begun.parameters.items()} for at in SMALL.kept()}
     path = tmp_path / "seed-0.safetensors"
     path.write_bytes(whole := _written(begun, kept, SMALL.iterations))
     assert _read(path, begun, SMALL)[2] == SMALL.iterations
