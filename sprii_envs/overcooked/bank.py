@@ -39,7 +39,8 @@ class HistoryProtocol:
 
     A history is `episodes` episodes with one partner of an ego that learns meanwhile: of a run of `iterations` episodes
     in each of several kitchens, every so many are kept, those of a kitchen in one history. Training and validation
-    histories are of different runs, so that nothing can tell partners apart by what one ego got used to.
+    histories are of different runs, so that nothing fitted to the former reads partners of the latter by what one ego
+    got used to. Within a split runs differ as partners do.
 
     Attributes:
         seat: of the ego.

@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from sprii_train.analysis.statistics import over_sources
 from sprii_train.experiments.overcooked import PARTNER_RECIPES, PartnerPreset
+from sprii_train.overcooked.ippo import RETURNS
 from sprii_train.reports.claims import Claim, Verdict, judge
 from sprii_train.reports.page import Page, Picture, Table, number, paper_table_of, spread, versions
 from sprii_train.reports.paper import paper_panels
@@ -17,6 +18,7 @@ from sprii_train.reports.paper import paper_panels
 Row = Mapping[str, Any]
 
 COLOURS = {"h": "#7f7f7f", "h-vc": "#4c72b0", "h-sprii": "#2a8c55", "h-random": "#c44e52"}
+RATIOS = ("distance_ratio", "alias_ratio")
 VC, SPRII, RANDOM = "h-vc", "h-sprii", "h-random"
 
 
@@ -126,6 +128,7 @@ def page(rows: Sequence[Row], preset_name: str, preset: PartnerPreset, command: 
             "Learner": ", ".join(f"{k} {v}" for k, v in asdict(preset.learner).items()),
             "Histories": ", ".join(f"{k} {v}" for k, v in asdict(preset.histories).items() if k != "game"),
             "Kitchen": ", ".join(f"{k} {v}" for k, v in asdict(preset.histories.game).items()),
+            "Returns in learning": RETURNS,
             "Seconds": "; ".join(
                 f"{row['label']}, seed {row['seed']}: training {row['training_seconds']:.0f}, evaluation "
                 f"{row['evaluation_seconds']:.0f}"
@@ -189,24 +192,17 @@ def _table(title: str, arms: Mapping[str, Sequence[Row]], columns: Mapping[str, 
 
 
 def _ratios(arms: Mapping[str, Sequence[Row]]) -> Table:
-    names = ("distance_ratio", "alias_ratio")
     rows = [
-        [str(own[0]["label"]), *(_mean(own, name) for name in names), *(_mean(_untrained(own), name) for name in names)]
+        [str(own[0]["label"]), *(_mean(part, name) for name in RATIOS for part in (own, _untrained(own)))]
         for own in arms.values()
     ]
     return Table(
-        "Distance ratio of slots",
-        [
-            "Recipe",
-            "different / same partner",
-            "one partner under several names",
-            "the former untrained",
-            "the latter untrained",
-        ],
+        "Distance ratio of slots: different partners over one partner",
+        ["Recipe", "Distance ratio", "untrained", "One partner under several names", "untrained "],
         rows,
-        "All pairs of one partner are of one run of the ego and all pairs of different partners of two, so that the "
-        "ratio tells runs apart too: slots that hold the partner alone would have 1 where one partner has a name for "
-        "each run. It is no evidence that slots tell partners apart, and has no verdict.",
+        "All pairs of one partner are of one run of the ego, all pairs of different partners of two, so that the ratio "
+        "tells runs apart too: slots that hold the partner alone have 1 where one partner has a name for each run. It "
+        "is no evidence that slots tell partners apart, and has no verdict.",
     )
 
 
