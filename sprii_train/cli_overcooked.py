@@ -81,6 +81,7 @@ class MeasurePartners:
         from rich.markup import escape
         from rich.table import Table
 
+        from sprii_envs.fields import integer
         from sprii_envs.files import write_json, write_whole
         from sprii_envs.overcooked.partners.partner import NEURAL
         from sprii_envs.overcooked.partners.roster import game_of, load_roster, manifest, shipped_folder
@@ -89,8 +90,7 @@ class MeasurePartners:
         from sprii_train.reports.figures import png
         from sprii_train.reports.overcooked import crossplay_figure
 
-        if not 1 <= self.episodes <= EPISODES:
-            raise ValueError(f"--episodes is {self.episodes}; legal: 1 to {EPISODES:,}")
+        integer("--episodes", self.episodes, least=1, most=EPISODES)
         check_folder(self.out)
         folder = self.folder or shipped_folder()
         roster, game = load_roster(folder), game_of(folder)
@@ -146,6 +146,7 @@ class ComparePartners:
         """Build the bank, train, evaluate and report."""
         from dataclasses import replace
 
+        from sprii_envs.fields import integer
         from sprii_train.cli import check_folder
         from sprii_train.experiments.grid import run_grid
         from sprii_train.experiments.overcooked import PARTNER_RECIPES, PRESETS, cells
@@ -159,8 +160,8 @@ class ComparePartners:
             raise ValueError(f"--arms names {unknown[0]!r}; legal: {', '.join(PARTNER_RECIPES)}")
         if len(set(arms)) < len(arms):
             raise ValueError(f"--arms names an arm twice: {self.arms}")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"--workers is {self.workers}; legal: an integer >= 1")
+        if self.workers is not None:
+            integer("--workers", self.workers, least=1)
         check_folder(root)
         if self.seeds is not None:
             preset = replace(preset, seeds=parse_seeds(self.seeds))
@@ -197,12 +198,12 @@ class WatchPartners:
 
     def run(self) -> None:
         """Play and write."""
+        from sprii_envs.fields import integer
         from sprii_envs.overcooked.game import SEEDS
         from sprii_envs.overcooked.partners.roster import load_roster, shipped_folder
         from sprii_train.overcooked.watch import episode_gif
 
-        if not 0 <= self.seed < SEEDS:
-            raise ValueError(f"--seed is {self.seed}; legal: 0 to {SEEDS - 1}")
+        integer("--seed", self.seed, most=SEEDS - 1)
         if self.out.suffix.lower() != ".gif":
             raise ValueError(f"--out is {self.out}; legal: a file that ends in .gif")
         roster = load_roster(self.folder or shipped_folder())
