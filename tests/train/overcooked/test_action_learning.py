@@ -133,7 +133,7 @@ def test_the_report_prints_what_the_ratio_is_without_partners(bank: HistoryBank,
     assert set(own.runs.tolist()) == set(bank.split("validation")["run"].tolist())
     told = {"distance_ratio": 3.25, "alias_ratio": 2.25, "untrained": ratios(fitted, own)}
     for row, texts in (
-        (told, ["3.2500", "2.2500", f"{distance_ratio(own):.4f}", f"{alias_ratio(fitted, own):.4f}"]),
+        (told, ["3.2500", f"{distance_ratio(own):.4f}", "2.2500", f"{alias_ratio(fitted, own):.4f}"]),
         ({"distance_ratio": 3.25}, ["3.2500", "n.a.", "n.a.", "n.a."]),  # a row of before there were such numbers
     ):
         table = _ratios({"h": [{"label": "H"} | row]})
