@@ -10,6 +10,7 @@ from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,7 +152,7 @@ def write_roster(folder: Path | str, game: Game, partners: Iterable[Partner], mo
     partners = list(partners)
     for partner in partners:
         if partner.family == NEURAL:
-            write_whole(Path(folder) / f"{partner.name}.safetensors", weights_of(partner))
+            write_whole(Path(folder) / _file(partner), weights_of(partner))
     rows = [row(partner, **more.get(partner.name, {})) for partner in partners]
     write_json(Path(folder) / MANIFEST, {"format": FORMAT, "game": asdict(game), "partners": rows})
 
@@ -161,8 +162,13 @@ def row(partner: Partner, **more: Any) -> dict[str, Any]:
     described = {name: value for name, value in asdict(partner).items() if name != "parameters"}
     if partner.family == NEURAL:
         data = weights_of(partner)
-        described |= {"file": f"{partner.name}.safetensors", "bytes": len(data), "sha256": sha256(data).hexdigest()}
+        described |= {"file": _file(partner), "bytes": len(data), "sha256": sha256(data).hexdigest()}
     return described | more
+
+
+def _file(partner: Partner) -> str:
+    """Whatever is in its name, a slash say, it is a name in the folder."""
+    return f"{quote(partner.name, safe='')}.safetensors"
 
 
 def weights_of(partner: Partner) -> bytes:

@@ -18,9 +18,10 @@ from sprii_envs.overcooked.bank import HistoryProtocol  # noqa: E402
 from sprii_envs.overcooked.game import Game, step  # noqa: E402
 from sprii_envs.overcooked.partners.network import features, heads, recur, shapes  # noqa: E402
 from sprii_envs.overcooked.partners.partner import Partner  # noqa: E402
-from sprii_envs.overcooked.partners.roster import load_roster  # noqa: E402
+from sprii_envs.overcooked.partners.roster import load_roster, write_roster  # noqa: E402
 from sprii_train.checkpoints import CheckpointError  # noqa: E402
-from sprii_train.overcooked import ippo, learning  # noqa: E402
+from sprii_train.cli_overcooked import MeasurePartners, TrainPartners, WatchPartners  # noqa: E402
+from sprii_train.overcooked import ippo, learning, selfplay  # noqa: E402
 from sprii_train.overcooked.ippo import IPPO, Sequences, advantages, initial, loss, shaping_at  # noqa: E402
 from sprii_train.overcooked.selfplay import SelfPlay, _read, _written, crossplay, train_partners  # noqa: E402
 
@@ -223,3 +224,39 @@ def test_a_pair_learns_to_cook(tmp_path: Path):
     returns: list[float] = []
     train_partners(config, tmp_path, lambda _seed, _done, value: returns.append(value))
     assert returns[-1] > 5.0
+
+
+def test_names_from_a_file_are_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    names = ("[/b]", "$a_", "[link=file:///etc]x[/link]")
+    partners = [replace(partner, name=name) for partner, name in zip(_networks(3), names, strict=True)]
+    write_roster(tmp_path / "partners", SMALL.game, partners, {})
+    monkeypatch.setattr(selfplay, "self_play", lambda *_, **__: np.zeros(2))
+    monkeypatch.setattr(selfplay, "crossplay", lambda _game, egos, partners, **__: np.zeros((len(egos), len(partners))))
+    MeasurePartners(tmp_path / "partners", out=tmp_path / "out").run()
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in names)
+    assert (tmp_path / "out" / "crossplay.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (MeasurePartners(episodes=4294967296), "--episodes is 4294967296; legal"),
+        (WatchPartners("still", "still", seed=2**64), "--seed is 18446744073709551616; legal"),
+        (TrainPartners(held_out="inf"), "--held-out is 'inf'; legal: comma-separated integers"),
+        (TrainPartners(max_steps=4294967296), "max_steps is 4294967296; legal"),
+        (TrainPartners(view=2**40), "view is 1099511627776; legal"),
+    ],
+)
+def test_numbers_of_the_command_have_an_upper_end(command: Any, message: str, tmp_path: Path):
+    command.out = tmp_path / "out.gif" if isinstance(command, WatchPartners) else tmp_path
+    with pytest.raises(ValueError, match=message):
+        command.run()
+
+
+def _networks(count: int) -> list[Partner]:
+    begun = initial(SMALL.game, SMALL.ippo, 0)
+    weights = {name: np.asarray(array) for name, array in begun.parameters.items()}
+    return [Partner(f"n-{i}", "ippo", {}, weights, i) for i in range(count)]
