@@ -15,6 +15,7 @@ from sprii_envs.banks import simulate, storage
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.ranges import Ranges, ranges
 from sprii_envs.banks.storage import BankError, Column, Manifest
+from sprii_envs.banks.store import WindowStore
 from sprii_envs.properties import PersistentProperties, SystemSet
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.world import World, draw_states
@@ -28,7 +29,7 @@ _UNFINISHED = "the build of this bank was not finished: run the same build again
 Verify = Literal["size", "checksums"] | None
 
 
-class Bank:
+class Bank(WindowStore):
     """A finished bank, opened read-only with `Bank.open(path)`.
 
     Columns are memory maps, opened on first use: `bank["states"]` has shape (episodes, steps, 4). Episode ids
@@ -235,8 +236,8 @@ class Bank:
     ) -> NDArray[Any]:
         """Windows (n, length, *item) of a column: entries starts…starts+length−1 of each episode.
 
-        `episodes` and `starts` are (n,) integers or broadcast to that. A window never crosses the end of its
-        episode (column entries per episode, or the episode's own length if that is shorter): BankError names
+        `episodes` and `starts` are (n,) integers or broadcast to that; episodes drawn by a sampler may be rows of any
+        table of this bank (`read` takes a whole batch). A window never crosses the end of its episode (column entries per episode, or the episode's own length if that is shorter): BankError names
         the first that would. With `out` of that shape and the column's dtype the result is written there,
         without allocation.
         """
@@ -305,7 +306,7 @@ class Bank:
     def _ranges(self, column: Column, episodes: ArrayLike, starts: ArrayLike, length: int) -> Ranges:
         fewer = column.per == "transition"
         try:
-            return ranges(self.table["length"], fewer, episodes, starts, length, column.name)
+            return ranges(self.table["length"], fewer, self.table.locate(episodes), starts, length, column.name)
         except ValueError as error:
             raise BankError(f"{self.path}: {error}") from None
 

@@ -6,6 +6,8 @@ from typing import NamedTuple, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.relations.coercion import integers
+
 Whole = NDArray[np.int64]
 
 
@@ -55,11 +57,3 @@ def ranges(
             f"which has {entries[i]} entries of {of!r}"
         )
     return Ranges(rows, begins, length)
-
-
-def integers(name: str, values: ArrayLike) -> Whole:
-    """`values` as int64; ValueError naming `name` if they are not integers."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu" and array.size:
-        raise ValueError(f"{name} must be integers, got {array.dtype}")
-    return array.astype(np.int64, copy=False)

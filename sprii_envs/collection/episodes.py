@@ -10,13 +10,14 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.banks.ranges import ranges
+from sprii_envs.banks.store import WindowStore
 from sprii_envs.relations import EpisodeTable
 
 Columns = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class RelatedEpisodes:
+class RelatedEpisodes(WindowStore):
     """Episodes as arrays with one row per row of `table`.
 
     An episode of length L has L observations and L − 1 actions and rewards; what follows in its row is zero.
@@ -59,7 +60,8 @@ class RelatedEpisodes:
         ValueError for an unknown column and for a window that crosses the end of its episode.
         """
         array = self[column]
-        found = ranges(self.table["length"], _fewer(column), episodes, starts, length, column)
+        rows = self.table.locate(episodes)
+        found = ranges(self.table["length"], _fewer(column), rows, starts, length, column)
         return array[found.rows[:, None], found.begins[:, None] + np.arange(found.length)]
 
     def to_minari(self, dataset_id: str, *, about: Mapping[str, Any] | None = None) -> Any:

@@ -7,6 +7,7 @@ three vary independently. NumPy only; every batch is a pure function of (seed, s
 from sprii_envs.relations.audit import Audit
 from sprii_envs.relations.common import with_legal_donors
 from sprii_envs.relations.donor_bank import donor_bank
+from sprii_envs.relations.flat import EpisodeRuns, FlatPairs, StaleError, episode_runs
 from sprii_envs.relations.kernels import (
     Candidates,
     Derangement,
@@ -23,6 +24,7 @@ from sprii_envs.relations.kernels import (
 )
 from sprii_envs.relations.named import NAMED_KERNELS, NAMED_RELATIONS, named_kernel, named_relation
 from sprii_envs.relations.relation import SAME_ROLLOUT, SAME_SYSTEM, NoLegalDonorError, Relation
+from sprii_envs.relations.rows import TableRows
 from sprii_envs.relations.sampler import PairBatch, PairSampler
 from sprii_envs.relations.table import EpisodeTable
 from sprii_envs.relations.windows import WindowPairs, WindowSampler
@@ -35,7 +37,9 @@ __all__ = [
     "Audit",
     "Candidates",
     "Derangement",
+    "EpisodeRuns",
     "EpisodeTable",
+    "FlatPairs",
     "Graph",
     "Kernel",
     "Mismatch",
@@ -44,11 +48,14 @@ __all__ = [
     "PairBatch",
     "PairSampler",
     "Relation",
+    "StaleError",
+    "TableRows",
     "Uniform",
     "Weighted",
     "WindowPairs",
     "WindowSampler",
     "donor_bank",
+    "episode_runs",
     "knn_graph",
     "load_candidates",
     "named_kernel",

@@ -14,24 +14,24 @@ from sprii_envs.relations.index import build_index
 from sprii_envs.relations.kernels import Kernel, Uniform
 from sprii_envs.relations.recipients import Law, Recipients, distinct, weighted
 from sprii_envs.relations.relation import NoLegalDonorError, Relation, check_relation
+from sprii_envs.relations.rows import rows_of
 from sprii_envs.relations.streams import PAIRS, check_count, stream
 from sprii_envs.relations.table import EpisodeTable, Rows, few
 
 
-class _Pairs(NamedTuple):
+class PairBatch(NamedTuple):
+    """Row numbers of the sampler's table, which they know (`TableRows`): stores read the episodes that they stand for,
+    `recipient.episodes` are their ids, and `WindowSampler` refuses those of another table."""
+
     recipient: Rows  # (n,) int64
     donor: Rows  # (n,) int64
     correct: NDArray[np.bool_]  # (n,) whether the pair satisfies the relation
 
-
-class PairBatch(_Pairs):
-    """Row numbers of the sampler's table; `table.rows[donor]` are those of the table it was selected from.
-
-    `table` is the `rows_fingerprint` of that table, by which `WindowSampler` refuses the pairs of another; None for
-    a batch made by hand.
-    """
-
-    table: str | None = None
+    @property
+    def table(self) -> str | None:
+        """The `rows_fingerprint` of their table; None for a batch made by hand."""
+        known = getattr(self.recipient, "table", None)
+        return None if known is None else known.rows_fingerprint()
 
 
 class PairSampler:
@@ -103,9 +103,8 @@ class PairSampler:
         n = check_count(n, "n", 1, 2**40)
         rng = stream(self.seed, check_count(step, "step"), PAIRS)
         recipient = self.recipients.draw(rng, n)
-        batch = PairBatch(recipient, *self.bound.draw(rng, step, recipient))
-        batch.table = self.table.rows_fingerprint()
-        return batch
+        donor, correct = self.bound.draw(rng, step, recipient)
+        return PairBatch(rows_of(recipient, self.table), rows_of(donor, self.table), correct)
 
     def sample(self, n: int) -> PairBatch:
         """`batch(self.step, n)`, then one step on."""

@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.relations.arrays import naming, read_npz, write_npz
+from sprii_envs.relations.coercion import array as checked
+from sprii_envs.relations.rows import Rows, TableRows, rows_of
 from sprii_envs.relations.streams import check_count
-
-Rows = NDArray[np.int64]
 
 REQUIRED = ("episode", "system", "rollout", "length")
 _INTEGER = ("episode", "rollout", "length")
+_FREE = ("episode", "rollout", "length", "split")
+"""Columns by which no two tables of one store need agree: whoever selects episodes may number, cut and split them."""
 _FORMAT = 1
 
 
@@ -134,7 +136,13 @@ class EpisodeTable:
             if not len(chosen):
                 raise ValueError(f"no episode has split {which!r}; splits are {few(np.unique(split))}")
         else:
-            chosen = np.asarray(which)
+            if isinstance(which, TableRows) and which.table is not None:
+                if which.table.rows_fingerprint() != self.rows_fingerprint():
+                    raise ValueError(
+                        f"these are rows of another table than this one of {len(self)} episodes (other episodes or "
+                        "another order): select from that one, or locate() them here"
+                    )
+            chosen = checked("rows to select", which)
             if chosen.dtype == np.bool_:
                 if chosen.shape != (len(self),):
                     raise ValueError(f"the mask has shape {chosen.shape}, the table {len(self)} rows")
@@ -212,6 +220,33 @@ class EpisodeTable:
             self._rows_digest = hashlib.sha256(self["episode"].astype("<i8", copy=False).tobytes()).hexdigest()
         return self._rows_digest
 
+    def locate(self, episodes: ArrayLike) -> ArrayLike:
+        """Rows that know their table (`TableRows`) as rows of this one, knowing it; anything else as it is.
+
+        ValueError if their table is no longer known, if this one lacks an episode of theirs, or if its labels here are
+        others, so that it is an episode of another store. `rollout`, `length` and `split` may differ.
+        """
+        if isinstance(episodes, list | tuple) and any(isinstance(row, TableRows) for row in episodes):
+            episodes = np.stack(episodes)
+        if not isinstance(episodes, TableRows) or episodes.table is self:
+            return episodes
+        given, ids, order = np.asarray(episodes), episodes.episodes, self.by_episode()
+        rows = order[np.searchsorted(self["episode"], ids, sorter=order).clip(max=len(self) - 1)]
+        lacking = self["episode"][rows] != ids
+        if lacking.any():
+            raise ValueError(f"no episode {ids[lacking.argmax()]} in this table, but in the one that these rows are of")
+        for name in self._columns:
+            if name not in _FREE and name in episodes.table:
+                here, there = self[name][rows], episodes.table[name][given]
+                differ = (here != there) & ((here == here) | (there == there))
+                if differ.any():
+                    i = differ.argmax()
+                    raise ValueError(
+                        f"these are rows of another store's table: its episode {ids.ravel()[i]} has {name} "
+                        f"{there.ravel()[i]}, the one here {here.ravel()[i]}"
+                    )
+        return rows_of(rows, self)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one npz, atomically: a killed save leaves the old file or none. No pickle."""
         arrays = {f"column/{name}": values for name, values in self._columns.items()}
@@ -253,10 +288,7 @@ def few(values: Iterable[Any], limit: int = 5) -> str:
 
 def _column(name: str, values: ArrayLike) -> NDArray[Any]:
     """A read-only 1-D int64, float64, bool or minimal-width str copy."""
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"column {name!r} is not a 1-D array: {error}") from None
+    array = checked(f"column {name!r}", values, 1)
     if array.ndim != 1:
         raise ValueError(f"column {name!r} must be 1-D, one value per episode, got shape {array.shape}")
     if array.dtype.kind == "O" or (array.dtype.kind in "biufU" and not hasattr(values, "dtype")):
@@ -279,7 +311,10 @@ def _column(name: str, values: ArrayLike) -> NDArray[Any]:
 
 
 def _from_objects(name: str, given: list[Any]) -> NDArray[Any]:
-    values = [value.item() if hasattr(value, "item") else value for value in given]
+    try:
+        values = [value.item() if hasattr(value, "item") else value for value in given]
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"column {name!r} must hold one label per episode: {error}") from None
     kinds = set(map(type, values))
     for legal in (bool, int, (int, float, np.floating), str):
         # bool is an int in Python; a column that mixes them is a mistake, not a label

@@ -6,14 +6,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.randomness import uniforms
+from sprii_envs.relations.coercion import integers
 from sprii_envs.relations.relation import SAME_SYSTEM, Relation, check_relation
+from sprii_envs.relations.rows import TableRows, rows_of
 from sprii_envs.relations.sampler import PairBatch
 from sprii_envs.relations.streams import EVALUATION, WINDOWS, below, check_count, stream
 from sprii_envs.relations.table import EpisodeTable, Rows, few
 
 
 class WindowPairs(NamedTuple):
-    """Pairs of histories: rows as in `PairBatch`, starts are observation indices. All (n,) int64."""
+    """Pairs of histories: rows as in `PairBatch`, starts are observation indices. All (n,) int64.
+
+    The rows know their table, so `bank.read(w, "states", 24)` reads the episodes of the bank, and so does
+    `bank.windows("states", w.donor, w.donor_start, 24)`. Their ids are `w.donor.episodes`.
+    """
 
     recipient: Rows
     recipient_start: Rows
@@ -41,16 +47,16 @@ class WindowSampler:
     def __init__(self, lengths: EpisodeTable | ArrayLike, history: int = 24, horizon: int = 16, seed: int = 0) -> None:
         self.history, self.horizon = check_count(history, "history", 1), check_count(horizon, "horizon")
         self.seed = check_count(seed, "seed")
+        self._table = lengths if isinstance(lengths, EpisodeTable) else None
         if isinstance(lengths, EpisodeTable):
             self._ids: Rows = lengths["episode"]
             self.lengths: Rows = lengths["length"]
             self.table: str | None = lengths.rows_fingerprint()
         else:
-            given = np.asarray(lengths)
-            if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
-                raise ValueError(f"lengths must be 1-D integers, got shape {given.shape} of {given.dtype}")
-            self.lengths = given.astype(np.int64)
-            self._ids = np.arange(len(given))
+            self.lengths = integers("lengths", lengths, 1).copy()
+            if not self.lengths.size:
+                raise ValueError("lengths must be 1-D integers, at least one, got none")
+            self._ids = np.arange(len(self.lengths))
             self.table = None
         self._require(self.history + self.horizon, f"history {self.history} + horizon {self.horizon}")
         self._last: Rows = self.lengths - (self.history + self.horizon)
@@ -71,9 +77,9 @@ class WindowSampler:
         independent windows of it would overlap.
         """
         check_relation(relation)
-        self.check_table(pairs.table)
         rng = stream(self.seed, check_count(step, "step"), WINDOWS)
         recipient, donor = self._rows(pairs.recipient), self._rows(pairs.donor)
+        known = [self._known(rows, given) for rows, given in ((recipient, pairs.recipient), (donor, pairs.donor))]
         if not relation.same_episode:
             own = recipient == donor
             if own.any():
@@ -81,9 +87,8 @@ class WindowSampler:
                     f"{int(own.sum())} of {len(own)} pairs are of one episode (row {recipient[own.argmax()]}), which "
                     f"the relation '{relation}' never draws: pass relation=SAME_ROLLOUT for windows that do not overlap"
                 )
-            return WindowPairs(
-                recipient, below(rng, self._last[recipient] + 1), donor, below(rng, self._last[donor] + 1)
-            )
+            starts = below(rng, self._last[recipient] + 1), below(rng, self._last[donor] + 1)
+            return WindowPairs(known[0], starts[0], known[1], starts[1])
         self._require(
             2 * self.history + self.horizon,
             f"two histories of {self.history} + horizon {self.horizon} (relation '{relation}')",
@@ -92,7 +97,7 @@ class WindowSampler:
             raise ValueError(f"the relation '{relation}' pairs an episode with itself, but these pairs do not")
         slack = self._last[recipient] - self.history
         donor_start, gap = _ordered_pairs(below(rng, (slack + 1) * (slack + 2) // 2))
-        return WindowPairs(recipient, gap + self.history, donor, donor_start)
+        return WindowPairs(known[0], gap + self.history, known[1], donor_start)
 
     def starts(self, rows: ArrayLike, seed: int = 0) -> Rows:
         """One uniform legal start per episode row, for evaluation: a pure function of (seed, episode id).
@@ -124,12 +129,17 @@ class WindowSampler:
             )
 
     def _rows(self, rows: ArrayLike) -> Rows:
-        array = np.asarray(rows)
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise ValueError(f"rows must be 1-D integers, got shape {array.shape} of {array.dtype}")
+        if isinstance(rows, TableRows) and rows.table is not None:
+            self.check_table(rows.table.rows_fingerprint())
+        array = integers("rows", rows, 1)
         if array.size and not (array.min() >= 0 and array.max() < len(self.lengths)):
             raise ValueError(f"rows must lie in [0, {len(self.lengths)}), got {array.min()}..{array.max()}")
-        return array.astype(np.int64, copy=False)
+        return array
+
+    def _known(self, rows: Rows, given: ArrayLike) -> Rows:
+        """The rows with the table that they were given with, or else this sampler's."""
+        table = getattr(given, "table", None) or self._table
+        return rows if table is None else rows_of(rows, table)
 
     def _require(self, needed: int, what: str) -> None:
         short = np.flatnonzero(self.lengths < needed)

@@ -5,10 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from sprii_envs.relations import SAME_SYSTEM, NoLegalDonorError, PairSampler, Relation, WindowSampler
+from sprii_envs.relations import (
+    SAME_SYSTEM,
+    FlatPairs,
+    NoLegalDonorError,
+    PairSampler,
+    Relation,
+    StaleError,
+    WindowSampler,
+    episode_runs,
+)
+from sprii_envs.relations.flat import Entries
 from sprii_envs.relations.relation import check_relation
 from sprii_envs.relations.streams import check_count
-from sprii_train.plugins.flat import Entries, FlatPairs, episode_runs
 
 
 def tianshou_indices(
@@ -19,8 +28,8 @@ def tianshou_indices(
     `buffer` is a `ReplayBuffer` or `VectorReplayBuffer` whose `info` has `system_id` and the `columns`, as
     `sprii_envs.wrappers.RepeatSystem` puts it there. Windows of `steps` transitions never cross the end of an episode
     or the write head. `law` are `PairSampler`'s arguments kernel, law, distinct, seed; recipients without a legal donor
-    are left out. It describes the buffer as it is: call again when it has been written to. ValueError for a label that
-    is missing, NoLegalDonorError where there is no pair.
+    are left out. It describes the buffer as it is: once a drawn transition has been overwritten the function raises
+    StaleError; call this again then. ValueError for a label that is missing, NoLegalDonorError where there is no pair.
     """
     check_relation(relation)
     least = check_count(steps, "steps", 1) * (2 if relation.same_episode else 1)
@@ -37,11 +46,20 @@ def tianshou_indices(
             )
         labels[name] = np.array(np.asarray(buffer.info[name])[order].tolist())
     episode = np.cumsum(ends) - ends
-    table, first = episode_runs(episode, labels.pop("system_id"), labels)
-    enough = table["length"] >= least
-    if not enough.any():
-        raise NoLegalDonorError(f"no episode in the buffer has {least} steps or more")
-    table, first = table.select(enough), first[enough]
+    table, first = episode_runs(episode, labels.pop("system_id"), labels, shortest=least)
     pairs = PairSampler(table, relation, on_missing="drop", **law)
     flat = FlatPairs(pairs, WindowSampler(table, steps, 0, pairs.seed), first)
-    return lambda step, n: order[flat.batch(step, n)[0]]
+
+    def held(indices: Any) -> list[Any]:
+        arrays = [*(buffer.info[name] for name in ("system_id", *columns)), buffer.act, buffer.rew, buffer.done]
+        return [array[indices] for array in arrays if isinstance(array, np.ndarray)]
+
+    before = [array.copy() for array in held(slice(None))]  # the buffer does not count how often an entry was written
+
+    def draw(step: int, n: int) -> Entries:
+        indices = order[flat.batch(step, n)[0]]
+        if not all(np.array_equal(now, then[indices]) for now, then in zip(held(indices), before, strict=True)):
+            raise StaleError
+        return indices
+
+    return draw

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from sprii_envs.relations import PairSampler, WindowSampler
-from sprii_train.plugins.flat import FlatPairs
+from sprii_envs.relations import FlatPairs, PairSampler, StaleError, WindowSampler
 
 try:
     from tensordict import TensorDict, TensorDictBase
@@ -27,20 +27,36 @@ class RelationSampler(Sampler):
     threads race for the steps: each is drawn once, in no fixed order. The info has "correct": whether a pair satisfies
     the relation, in the shape of the sample.
 
-    `pairs`, `windows` and `first` are those of `flat.FlatPairs`. They describe a one-dimensional tensor storage as it
-    is: once other episodes are written, give the buffer (`set_sampler`) one of a new table. ValueError for another kind
-    of storage, or one that the table reaches beyond.
+    `pairs`, `windows` and `first` are those of `FlatPairs`. They describe a one-dimensional tensor storage as it is, or
+    as it will be once it is filled for the first time. When one of their entries is written again `sample` raises
+    StaleError: give the buffer (`set_sampler`) a sampler of a new table. ValueError for another kind of storage, or one
+    that the table reaches beyond.
     """
 
     def __init__(
         self, pairs: PairSampler, windows: WindowSampler | None = None, first: ArrayLike | None = None
     ) -> None:
         self.flat = FlatPairs(pairs, windows, first)
+        self._described = self.flat.described()
+        self._writes = np.zeros(self.flat.entries, np.int64)  # of each entry, since the buffer has this sampler
+        self._filling: bool | None = None  # whether the storage was empty before the first of them
+        self._stale = False
 
     @property
     def pairs(self) -> PairSampler:
         """The pair sampler, whose `step` is that of the next sample."""
         return self.flat.pairs
+
+    def mark_update(self, index: int | torch.Tensor, *, storage: Storage | None = None) -> None:
+        """Called by the writers of a storage, of whichever buffer, when entries have been written."""
+        written = np.atleast_1d(torch.as_tensor(index).cpu().numpy()).ravel()
+        if self._filling is None:
+            # The count of a storage's changes is private to TorchRL; versions without it know only its length.
+            self._filling = len(written) == len(storage or ()) and getattr(storage, "_mutation_revision", 1) == 1  # type: ignore[arg-type]
+        written = written[written < self.flat.entries]
+        written = written[self._described[written]]
+        np.add.at(self._writes, written, 1)
+        self._stale |= bool((self._writes[written] > self._filling).any())
 
     def sample(self, storage: Storage, batch_size: int) -> tuple[torch.Tensor, dict[str, Any]]:
         """Entries (2, n) or (2, n, history) and {"correct"}; one step on."""
@@ -50,6 +66,8 @@ class RelationSampler(Sampler):
                 f"the episode table needs a LazyTensorStorage or LazyMemmapStorage of one dimension and at least "
                 f"{self.flat.entries} entries; this {type(storage).__name__} has {storage.ndim} and {held}"
             )
+        if self._stale:
+            raise StaleError
         entries, correct = (torch.from_numpy(array) for array in self.flat.batch(self.pairs.step, batch_size))
         self.pairs.step += 1
         while correct.ndim < entries.ndim - 1:
@@ -74,7 +92,8 @@ class RelationSampler(Sampler):
         self.load_state_dict(json.loads((Path(path) / "relation_sampler.json").read_text()))
 
     def _empty(self) -> None:
-        """Nothing: the table stays, and sampling an emptied storage is an error."""
+        """The episodes of the table are gone."""
+        self._stale = True
 
 
 def as_pairs(sample: TensorDictBase) -> TensorDict:

@@ -8,15 +8,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.banks.minari.package import opened, package, reading
-from sprii_envs.banks.ranges import integers, ranges
+from sprii_envs.banks.ranges import ranges
 from sprii_envs.files import absolute, revision
+from sprii_envs.banks.store import WindowStore
 from sprii_envs.relations import EpisodeTable
+from sprii_envs.relations.coercion import integers
+from sprii_envs.relations.rows import TableRows
 from sprii_envs.relations.table import few
 
 _STEPS = ("actions", "rewards", "terminations", "truncations")
 
 
-class MinariWindows:
+class MinariWindows(WindowStore):
     """Reads windows of a MinariDataset (or the local one of an id), for the episodes of its `table`.
 
     `table` is `from_minari(dataset)` or any selection from it. Raw HDF5 is sliced, so only the chunks of a window are
@@ -58,10 +61,11 @@ class MinariWindows:
 
         `column` is "observations", "actions", "rewards", "terminations" or "truncations"; parts of dictionaries
         and infos are "observations/image" and "infos/contact". `episodes` are ids of the table, its `episode`
-        column; with `starts` they are (n,) integers or broadcast to that. ValueError for an unknown column or episode
-        and for a window that crosses the end of its episode.
+        column, or what a sampler drew of any table of the dataset; with `starts` they are (n,) integers or broadcast
+        to that. ValueError for an unknown column or episode and for a window that crosses the end of its episode.
         """
-        ids = np.atleast_1d(integers("episodes", episodes))
+        rows = self.table.locate(episodes)
+        ids = np.atleast_1d(rows.episodes if isinstance(rows, TableRows) else integers("episodes", rows))
         rows = np.searchsorted(self._ids, ids).clip(max=len(self._ids) - 1)
         if (wrong := self._ids[rows] != ids).any():
             raise ValueError(f"no episode {ids[wrong.argmax()]} in the table of {self.dataset.id!r}")

@@ -8,7 +8,7 @@ pytest.importorskip("tianshou")
 from tianshou.data import Batch, ReplayBuffer, VectorReplayBuffer
 from tianshou.env import DummyVectorEnv
 
-from sprii_envs.relations import SAME_ROLLOUT, NoLegalDonorError, Relation
+from sprii_envs.relations import SAME_ROLLOUT, NoLegalDonorError, Relation, StaleError
 from sprii_envs.wrappers import RepeatSystem
 from sprii_train.plugins.tianshou import tianshou_indices
 
@@ -66,6 +66,22 @@ def test_windows_of_related_episodes(steps, relation):
         assert np.array_equal(draw(step, 32), indices)
     assert len(seen) > 3
     assert not np.array_equal(draw(0, 32), tianshou_indices(buffer, 3, seed=5, **arguments)(0, 32))
+
+
+@pytest.mark.parametrize("more", [5, 30])  # partly, and wholly: each of the two rings holds 30
+def test_an_index_over_a_ring_written_since_is_refused(more):
+    buffer, _ = filled(30)
+    draw = tianshou_indices(buffer, 3, seed=4)
+    draw(0, 32)
+    again, _ = filled(30 + more)
+    late = Batch(again[again.sample_indices(0)])
+    for i in range(2):
+        own = np.flatnonzero(np.arange(60) // 30 == i)
+        for k in own[-more:]:
+            buffer.add(late[k : k + 1], buffer_ids=np.array([i]))
+    with pytest.raises(StaleError, match="written to since"):
+        draw(0, 32)
+    tianshou_indices(buffer, 3, seed=4)(0, 32)
 
 
 def test_bad_buffers_are_refused():

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from torchrl.data import LazyMemmapStorage, LazyTensorStorage, ListStorage, ReplayBuffer, TensorDictReplayBuffer
 
 from sprii_envs.relations import SAME_ROLLOUT, SAME_SYSTEM, Derangement, EpisodeTable, PairSampler, WindowSampler
-from sprii_train.plugins.flat import FlatPairs, episode_runs
+from sprii_envs.relations import FlatPairs, episode_runs
 from sprii_train.plugins.torchrl import RelationSampler, as_pairs
 
 LENGTHS = np.array([5, 9, 7, 6, 8, 5, 9, 6, 7, 5, 6, 8])

@@ -1,0 +1,34 @@
+"""Arrays as they were given: what NumPy would silently make of something else is refused by name."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def array(name: str, values: ArrayLike, ndim: int | None = None) -> NDArray[Any]:
+    """`values` as an array, of `ndim` axes where that is wanted; ValueError naming `name` for masked entries and for
+    what is no array.
+
+    Under a mask NumPy would read whatever lies there; a tensor that requires a gradient, is elsewhere than in main
+    memory or of a type that NumPy lacks, and ragged lists, are no arrays.
+    """
+    listed = isinstance(values, list | tuple) or (isinstance(values, np.ndarray) and values.dtype == object)
+    if np.ma.is_masked(values) or (listed and any(value is np.ma.masked for value in values)):
+        raise ValueError(f"{name} has masked entries, which have no value: fill them or leave them out")
+    try:
+        return np.asarray(values)
+    except (AttributeError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        wanted = "an array" if ndim is None else f"a {ndim}-D array"
+        raise ValueError(f"{name} is not {wanted}: {error}") from None
+
+
+def integers(name: str, values: ArrayLike, ndim: int | None = None) -> NDArray[np.int64]:
+    """`values` as int64, of `ndim` axes if given; ValueError naming `name` if they are not integers or too large."""
+    given = array(name, values, ndim)
+    if (given.size and given.dtype.kind not in "iu") or (ndim is not None and given.ndim != ndim):
+        shape = "" if ndim is None else f"{ndim}-D "
+        raise ValueError(f"{name} must be {shape}integers, got {given.dtype} of shape {given.shape}")
+    if given.dtype == np.uint64 and given.size and given.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{name} must be integers up to {np.iinfo(np.int64).max}, got {given.max()}")
+    return given.astype(np.int64, copy=False)
