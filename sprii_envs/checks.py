@@ -24,7 +24,8 @@ def check_count(value: SupportsIndex, name: str, minimum: int = 0, maximum: int 
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be an integer, got {value!r}") from None
-    if isinstance(value, bool | np.bool_):
+    # Under a mask lies no count, and a tensor of True has an index as True has.
+    if isinstance(value, bool | np.bool_ | np.ma.MaskedArray) or "bool" in str(getattr(value, "dtype", "")):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if not minimum <= number <= maximum:
         bound = f"at least {minimum}" if number < minimum else f"at most {maximum}"

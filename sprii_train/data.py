@@ -19,6 +19,7 @@ from sprii_envs.relations import (
     Uniform,
     WindowSampler,
 )
+from sprii_envs.relations.coercion import integers
 from sprii_envs.standardiser import Standardiser
 from sprii_train.protocol import Windows
 
@@ -78,7 +79,7 @@ class WindowReader:
         of the history are then given up to its end all the same.
         """
         last = self.history - 1 if anchors is None else np.asarray(anchors)
-        now = np.asarray(starts) + last
+        episodes, now = self._episodes(episodes), np.asarray(starts) + last
         histories = self.histories(episodes, starts)
         return histories._replace(
             future_observations=self._targets(episodes, now),
@@ -88,7 +89,7 @@ class WindowReader:
 
     def histories(self, episodes: Rows, starts: Rows) -> Windows:
         """Windows without a future, for donors: (n, 0, …) targets and (n, 0, A) future actions."""
-        episodes, starts = np.asarray(episodes, np.int64), np.asarray(starts, np.int64)
+        episodes, starts = self._episodes(episodes), np.asarray(starts, np.int64)
         actions = _tensor(self.bank.windows("actions", episodes, starts, self.history - 1))
         labels = None if self._labels is None else _tensor(self._labels[episodes])
         if self.image:
@@ -98,6 +99,10 @@ class WindowReader:
             )
         states = _tensor(self.bank.windows("states", episodes, starts, self.history))
         return Windows(states, actions, states[:, :0], actions[:, :0], labels)
+
+    def _episodes(self, episodes: Rows) -> Rows:
+        """Episodes of the bank, of whichever of its tables they were drawn."""
+        return integers("episodes", self.bank.table.locate(episodes))
 
     def _targets(self, episodes: Rows, now: Rows) -> Tensor:
         times = (now[:, None] + np.asarray(self.horizons)).ravel()
@@ -144,6 +149,7 @@ class PairedWindows:
     ) -> None:
         self.reader, self.relation, self.kernel, self.count, self.shortest = reader, relation, kernel, pairs, shortest
         self.table = reader.bank.split(episodes) if isinstance(episodes, str) else episodes
+        reader.bank.table.locate(self.table.every())
         self.pairs = PairSampler(self.table, relation, kernel, seed=seed, distinct="system")
         self._own = slice(None)
         observed = reader.history if shortest is None else shortest

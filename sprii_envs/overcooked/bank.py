@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.banks.ranges import ranges
 from sprii_envs.banks.storage import BankError
+from sprii_envs.banks.store import WindowStore
 from sprii_envs.fields import check, instance, integer
 from sprii_envs.files import check_file, inventory, read_folder, read_json, recover, write_json, written_folder
 from sprii_envs.overcooked.collect import Histories
@@ -100,7 +102,7 @@ def planned(protocol: HistoryProtocol, partners: Roster) -> list[Run]:
     return found
 
 
-class HistoryBank:
+class HistoryBank(WindowStore):
     """An open bank: arrays mapped from disk, and the table of histories.
 
     Attributes:
@@ -166,6 +168,18 @@ class HistoryBank:
     def _check(self, checksums: bool) -> None:
         for name, entry in self.files.items():
             check_file(self.folder / name, entry, checksums=checksums, error=BankError, remedy=REMEDY)
+
+    def windows(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> NDArray[Any]:
+        """`length` episodes (n, length, steps, …) from `starts` (n,) on of each history: rows of the bank, or drawn.
+
+        Raises:
+            ValueError: for an unknown column, a history or episodes that are not there, and rows of another bank.
+        """
+        if column not in COLUMNS:
+            raise ValueError(f"no column {column!r} in a bank of histories; legal: {', '.join(COLUMNS)}")
+        held = np.full(len(self.table), self.protocol.episodes)
+        found = ranges(held, 0, self.table.locate(episodes), starts, length, column)
+        return getattr(self, column)[found.rows[:, None], found.begins[:, None] + np.arange(found.length)]
 
     def split(self, name: str) -> EpisodeTable:
         """The histories of a split; ValueError for one that is not there."""

@@ -41,7 +41,7 @@ def donor_bank(table: EpisodeTable, seed: int = 0, offsets: tuple[int, ...] = (1
             raise ValueError(f"a donor bank needs systems of one {name} each, but {column!r} varies within a system")
         codes.append(table.codes(column)[0][first])
     drags = int(codes[1].max()) + 1
-    turned = [offset % drags for offset in offsets]
+    turned = [check_count(offset, "an offset", -(2**63)) % drags for offset in offsets]
     if 0 in turned or len(set(turned)) != len(turned):
         raise ValueError(
             f"the offsets {few(offsets)} must be distinct and not 0 modulo the {drags} levels of drag that occur"

@@ -220,6 +220,10 @@ class EpisodeTable:
             self._rows_digest = hashlib.sha256(self["episode"].astype("<i8", copy=False).tobytes()).hexdigest()
         return self._rows_digest
 
+    def every(self) -> TableRows:
+        """All row numbers (N,), knowing this table."""
+        return rows_of(np.arange(len(self)), self)
+
     def locate(self, episodes: ArrayLike) -> ArrayLike:
         """Rows that know their table (`TableRows`) as rows of this one, knowing it; anything else as it is.
 

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors.torch import save_file
 
 from sprii_envs.fields import integer
-from sprii_envs.relations import EpisodeTable
+from sprii_envs.relations import EpisodeTable, TableRows
+from sprii_envs.relations.coercion import integers
 from sprii_train.checkpoints import CheckpointError, read_json, read_tensors, write_json, written_whole
 
 Rows = NDArray[np.int64]
@@ -96,10 +97,13 @@ class Experience:
         """Observations (n, length, S) from `starts` (n,) on, and the actions (n, length − 1, A) between them.
 
         Raises:
-            ValueError: for an episode that is not there, or a window that is not inside its episode.
+            ValueError: for an episode that is not there, a window that is not inside its episode, and rows of the table
+                of another store.
         """
         length = integer("length", length, least=1)
-        episodes, starts = np.asarray(episodes, np.int64), np.asarray(starts, np.int64)
+        if isinstance(episodes, TableRows):
+            episodes = np.asarray(self.table().locate(episodes))
+        episodes, starts = integers("episodes", episodes), integers("starts", starts)
         if len(wrong := episodes[(episodes < 0) | (episodes >= len(self))]):
             raise ValueError(f"episodes names {wrong[0]}; legal: integers >= 0 and below {len(self)}")
         over = (starts < 0) | (starts + length > self.lengths[episodes] + 1)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from sprii_envs.overcooked.bank import HistoryBank
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, Kernel, PairSampler, Relation, Uniform
+from sprii_envs.relations.rows import rows_of
 from sprii_envs.relations.streams import WINDOWS, check_count, stream
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
 
@@ -67,8 +68,5 @@ def read_windows(
     bank: HistoryBank, table: EpisodeTable, rows: NDArray[np.int64], starts: NDArray[np.int64]
 ) -> PlayWindows:
     """Five episodes of each row of a table (a selection of the bank's) from `starts` on."""
-    history = table["episode"][rows][:, None]
-    episodes = starts[:, None] + np.arange(SPAN)
-    return PlayWindows(
-        *(torch.from_numpy(array[history, episodes]) for array in (bank.observations, bank.actions, bank.rewards))
-    )
+    read = (bank.windows(name, rows_of(rows, table), starts, SPAN) for name in ("observations", "actions", "rewards"))
+    return PlayWindows(*map(torch.from_numpy, read))

@@ -14,7 +14,8 @@ from torch import Tensor, distributed
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from sprii_envs.banks import Bank
-from sprii_envs.relations import PairSampler, WindowSampler
+from sprii_envs.relations import PairSampler, TableRows, WindowSampler
+from sprii_envs.relations.coercion import array as checked
 from sprii_envs.relations.streams import check_count
 
 Batch = dict[str, Any]
@@ -135,7 +136,7 @@ class PairedWindowDataset(Dataset[Batch]):
         return len(self.bank)
 
     def __getitem__(self, index: ArrayLike) -> Batch:
-        array = np.asarray(index)
+        array = index if isinstance(index, TableRows) else checked("an index", index)
         if array.shape[-1:] != (len(KEYS),) or array.ndim > 2 or array.dtype.kind not in "iu":
             raise ValueError(
                 f"an index is (n, 4) or (4,) integers ({', '.join(KEYS)}), got {array.dtype} {array.shape}"
@@ -147,7 +148,7 @@ class PairedWindowDataset(Dataset[Batch]):
 
     def __getitems__(self, indices: ArrayLike) -> list[Batch]:
         """The pairs of one batch, read at once; for `DataLoader`'s own collation."""
-        batch = self[np.asarray(indices)]
+        batch = self[indices]
         return [
             {
                 name: {k: v[i] for k, v in part.items()} if isinstance(part, dict) else part[i]
@@ -173,10 +174,13 @@ class PairLoader(DataLoader[Batch]):
 
     `for batch in loader` runs to the end of the epoch, and the next loop is the next epoch; after a `break` or
     `load_state_dict` it goes on behind the last batch consumed, whatever was prefetched. Further arguments are
-    `DataLoader`'s (num_workers, prefetch_factor, pin_memory, …).
+    `DataLoader`'s (num_workers, prefetch_factor, pin_memory, …). ValueError if the pairs are of another bank than the
+    dataset's.
     """
 
     def __init__(self, dataset: Dataset[Batch], batches: PairBatches, **arguments: Any) -> None:
+        if isinstance(dataset, PairedWindowDataset):
+            dataset.bank.table.locate(batches.pairs.table.every())
         super().__init__(dataset, sampler=batches, batch_size=None, **arguments)
         self.batches = batches
 

@@ -10,7 +10,11 @@ from scipy.stats import chisquare
 from tiny import HISTORY, HORIZONS, PROTOCOL, naive_windows
 
 from sprii_envs.banks import Bank, BankError, build
+<<<<<<< HEAD
 from sprii_envs.banks.populations import Combinations
+=======
+from sprii_envs.relations import SAME_SYSTEM, PairSampler, WindowSampler
+>>>>>>> c467d5d (Relations: what NumPy would coerce without a word is refused by name; tests of rows, rings and coercion)
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.protocol import Windows
 from sprii_train.recipes import RECIPES
@@ -39,6 +43,17 @@ def origin(bank: Bank, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
         episodes.append(episode)
         starts.append(start)
     return np.array(episodes), np.array(starts)
+
+
+def test_a_bare_integer_whose_table_is_not_known(bank: Bank, tmp_path):
+    table = bank.table.select(np.arange(len(bank))[::-1])
+    w = WindowSampler(table, HISTORY, HORIZONS[-1]).batch(0, PairSampler(table, SAME_SYSTEM).batch(0, 8))
+    reader = WindowReader(bank, HISTORY, HORIZONS, properties=("drag",))
+    assert_equal(reader.read(w.donor, w.donor_start), reader.read(w.donor.episodes, w.donor_start))
+    assert_equal(reader.histories(w.donor, w.donor_start), reader.histories(w.donor.episodes, w.donor_start))
+    other = build(bank.protocol.replace(seed=bank.protocol.seed + 1), tmp_path / "other")
+    with pytest.raises(ValueError, match="rows of another store's table"):
+        PairedWindows(reader, other.split("train"), pairs=4)
 
 
 def test_reader_equals_the_naive_one(bank: Bank):

@@ -102,8 +102,11 @@ def _episodes(bank: Bank, split: str | EpisodeTable | None, unseal: bool) -> Epi
         table = bank.table.select(open_rows)
     else:
         table = split
-        whole = table.rows.max() < len(bank) and (bank.table["episode"][table.rows] == table["episode"]).all()
-        if not (whole and (bank.table["system"][table.rows] == table["system"]).all()):
+        try:
+            own = np.array_equal(bank.table.locate(table.every()), table.rows)
+        except ValueError:
+            own = False
+        if not own:
             raise BankError(f"{bank.path}: the table given is not selected from this bank's table")
         closed = np.isin(bank.table["split"][table.rows], sealed)
         if closed.any() and not unseal:

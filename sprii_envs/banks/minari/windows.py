@@ -90,6 +90,7 @@ class MinariWindows(WindowStore):
         with h5py.File(self._place, "r") as file:
             parts = []
             for episode, start in zip(episodes, starts, strict=True):
+                self._check_length(episode, int(file[f"episode_{episode}"].attrs["total_steps"]))  # type: ignore[arg-type]
                 entry = file.get(f"episode_{episode}/{column}")
                 if not isinstance(entry, h5py.Dataset):
                     legal: list[str] = []
@@ -106,6 +107,7 @@ class MinariWindows(WindowStore):
             wanted.setdefault(episode, []).append(place)
         parts: list[Any] = [None] * len(episodes)
         for episode, data in zip(wanted, self._storage.get_episodes(list(wanted)), strict=True):
+            self._check_length(episode, len(data["rewards"]))
             entry: Any = data
             for key in column.split("/"):
                 if isinstance(entry, tuple) and key.startswith("_index_"):
@@ -121,6 +123,14 @@ class MinariWindows(WindowStore):
                 window = np.asarray(entry[begin : begin + length])
                 parts[place] = self._whole(window, column, episode, begin, length)
         return parts
+
+    def _check_length(self, episode: int, steps: int) -> None:
+        """ValueError if the dataset has another episode of this number than the table."""
+        if (length := self._lengths[np.searchsorted(self._ids, episode)]) != steps + 1:
+            raise ValueError(
+                f"episode {episode} of the Minari dataset {self.dataset.id!r} has {steps + 1} observations and {length} "
+                "in the table: the table is of another dataset, or this one has been replaced; make it anew (from_minari)"
+            )
 
     def _unknown(self, column: str, episode: int, legal: list[str]) -> ValueError:
         return ValueError(

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.relations.arrays import naming, read_npz, write_npz
+from sprii_envs.relations.coercion import array as checked
+from sprii_envs.relations.coercion import integers
 from sprii_envs.relations.index import PairIndex
 from sprii_envs.relations.kernels.base import BoundKernel, Counts, Listed
 from sprii_envs.relations.relation import Relation
@@ -55,7 +57,7 @@ class Graph:
         weights: ArrayLike | None = None,
         episodes: ArrayLike | None = None,
     ) -> None:
-        indptr, indices = _integers("indptr", indptr), _integers("indices", indices)
+        indptr, indices = integers("indptr", indptr, 1), integers("indices", indices, 1)
         n = len(indptr) - 1
         if n < 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
             raise ValueError(f"indptr must rise from 0 to the number of indices, {len(indices)}; got {few(indptr)}")
@@ -199,7 +201,7 @@ def knn_graph(codes: ArrayLike, k: int = 3, episodes: ArrayLike | None = None) -
     codes only. A constant coordinate counts nothing. Equal distances are broken by episode id. Exact, in blocks
     of four million distances. ValueError for codes that are not a finite matrix of numbers, or k outside [1, n − 1].
     """
-    array = np.asarray(codes)
+    array = checked("codes", codes)
     if array.ndim != 2 or array.dtype.kind not in "iuf" or not array.size:
         raise ValueError(f"codes must be numbers of shape (episodes, dimensions), got {array.dtype} of {array.shape}")
     n, d = array.shape
@@ -282,17 +284,10 @@ def _units(weights: NDArray[np.float64], source: Rows, rows: int) -> Rows:
     return np.maximum(np.rint(relative / total[source] * _UNITS).astype(np.int64), 1)
 
 
-def _integers(name: str, values: ArrayLike) -> Rows:
-    array = np.asarray(values)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ValueError(f"{name} must be 1-D integers, got {array.dtype} of shape {array.shape}")
-    return array.astype(np.int64)
-
-
 def _node_ids(episodes: int | ArrayLike) -> Rows:
     if np.ndim(episodes) == 0:
         return np.arange(check_count(episodes, "episodes", 1))  # type: ignore[arg-type]
-    ids = _integers("episodes", episodes)
+    ids = integers("episodes", episodes, 1)
     _, places = factorize(ids)
     if not len(ids) or places != len(ids):
         raise ValueError(f"episodes must be distinct ids, at least one; got {few(ids)}")
@@ -300,9 +295,12 @@ def _node_ids(episodes: int | ArrayLike) -> Rows:
 
 
 def _weights(values: ArrayLike, count: int) -> NDArray[np.float64]:
-    weights = np.asarray(values, np.float64)
-    if weights.shape != (count,):
-        raise ValueError(f"weights must be ({count},), one for each of the indices; got shape {weights.shape}")
+    given = checked("weights", values)
+    if given.shape != (count,):
+        raise ValueError(f"weights must be ({count},), one for each of the indices; got shape {given.shape}")
+    if given.size and given.dtype.kind not in "biuf":
+        raise ValueError(f"weights must be numbers, got {given.dtype}")
+    weights = given.astype(np.float64)
     wrong = ~(np.isfinite(weights) & (weights >= 0))
     if wrong.any():
         raise ValueError(f"weights must be finite and at least 0, got {few(weights[wrong])}")

@@ -166,6 +166,51 @@ def test_our_samplers_draw_windows_from_a_dataset(bank):
     assert reader.windows("truncations", [5, 3], 0, 19)[:, -1].all()
 
 
+def test_a_bare_integer_whose_table_is_not_known(bank):
+    to_minari(bank, "tests/rows-v0")
+    table = from_minari("tests/rows-v0")
+    reader = MinariWindows("tests/rows-v0", table)
+    for part in (table.select("test"), table.select(np.arange(17, -1, -1))):
+        w = WindowSampler(part, history=6, horizon=4).batch(0, PairSampler(part, SAME_SYSTEM).batch(0, 6))
+        recipient, donor = reader.read(w, "observations", 6)
+        assert same(donor, bank.windows("states", part["bank_episode"][w.donor], w.donor_start, 6))
+        assert same(recipient, reader.windows("observations", w.recipient.episodes, w.recipient_start, 6))
+        with pytest.raises(ValueError, match="no episode .* in this table"):
+            MinariWindows("tests/rows-v0", table.select("validation")).read(w, "observations", 6)
+    backwards = to_minari(bank, "tests/backwards-v0", bank.table.select(np.arange(len(bank))[::-1]))
+    ours = bank.split("train")
+    w = WindowSampler(ours, history=6, horizon=4).batch(0, PairSampler(ours, SAME_SYSTEM).batch(0, 6))
+    with pytest.raises(ValueError, match="rows of another store's table"):
+        MinariWindows(backwards, from_minari(backwards)).read(w, "observations", 6)
+
+
+def test_an_index_over_a_dataset_that_grew_or_was_replaced(bank):
+    minari = pytest.importorskip("minari")
+    dataset = to_minari(bank, "tests/grows-v0", "train")
+    table = from_minari(dataset)
+    reader = MinariWindows("tests/grows-v0", table)
+    before = reader.windows("observations", table["episode"], 2, 5)
+    dataset.storage.update_episodes(_recorded(bank, row) for row in range(2))
+    assert len(from_minari("tests/grows-v0")) == len(table) + 2
+    assert same(reader.windows("observations", table["episode"], 2, 5), before)
+    with pytest.raises(ValueError, match=f"no episode {len(table)} in the table"):
+        reader.windows("observations", [len(table)], 2, 5)
+    minari.delete_dataset("tests/grows-v0")
+    short = EpisodeTable({n: bank.table[n] for n in bank.table.columns} | {"length": bank.table["length"] - 3})
+    to_minari(bank, "tests/grows-v0", short.select("train"))
+    with pytest.raises(ValueError, match="has 17 observations and 20 in the table: .* has been replaced"):
+        reader.windows("observations", [0], 2, 5)
+
+
+def _recorded(bank, row):
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+
+    steps = bank["rewards"].shape[1]
+    none = np.zeros(steps, np.bool_)
+    data = (bank[name][row] for name in ("states", "actions", "rewards"))
+    return EpisodeBuffer(None, None, None, *data, none, none, {})
+
+
 def test_a_part_of_a_bank_in_any_order(bank):
     rows = bank.table.select([17, 4, 29, 8])
     dataset = to_minari(bank, "tests/part-v0", rows)

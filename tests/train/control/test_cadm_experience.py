@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from linear_world import PROPERTIES, collect
 from safetensors.torch import load_file, save_file
 
+from sprii_envs.relations import SAME_SYSTEM, PairSampler
 from sprii_train.checkpoints import CheckpointError
 from sprii_train.control.anchors import anchors, epoch_order, rows, split
 from sprii_train.control.experience import Experience
@@ -55,6 +56,21 @@ def test_windows(store: Experience):
         store.windows(np.array([0, 4]), np.array([0, 3]), 4)
     with pytest.raises(ValueError, match="from -1 leaves episode 0"):
         store.windows(np.array([0]), np.array([-1]), 4)
+
+
+def test_a_bare_integer_whose_table_is_not_known(store: Experience):
+    part = store.table().select([4, 2, 1, 0])
+    pairs = PairSampler(part, SAME_SYSTEM, on_missing="drop").batch(0, 5)
+    found = store.windows(pairs.donor, np.zeros(5, int), 3)
+    assert np.array_equal(found[0], store.windows(part["episode"][pairs.donor], np.zeros(5, int), 3)[0])
+    collect([3, 3], 5, into=store)  # it grows, and the rows still mean the same episodes
+    assert np.array_equal(found[1], store.windows(pairs.donor, np.zeros(5, int), 3)[1])
+    other = collect([2, 2, 2, 2, 2], 12)
+    with pytest.raises(ValueError, match="rows of another store's table"):
+        other.windows(pairs.donor, np.zeros(5, int), 3)
+    for absent in (-1, 7):
+        with pytest.raises(ValueError, match=f"episodes names {absent}; legal: integers >= 0 and below 7"):
+            store.windows(np.array([absent]), np.array([0]), 3)
 
 
 def test_table(store: Experience):

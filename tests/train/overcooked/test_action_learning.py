@@ -13,7 +13,7 @@ from kitchens import bank as small_bank
 
 from sprii_envs.overcooked.bank import HistoryBank
 from sprii_envs.overcooked.env import OvercookedEnv
-from sprii_envs.relations import Derangement
+from sprii_envs.relations import SAME_SYSTEM, Derangement, PairSampler
 from sprii_train.experiments.overcooked import ratios
 from sprii_train.learners import AD, ADConfig
 from sprii_train.overcooked.measures import Slots, alias_ratio, distance_ratio, probe, slots, swapped
@@ -56,6 +56,17 @@ def test_windows_are_five_episodes_in_a_row_of_two_histories_with_one_partner(ba
     for donor, recipient in zip(found[:6], found[6:], strict=True):
         assert donor != recipient
         assert partner[donor] == partner[recipient]
+
+
+def test_a_bare_integer_whose_table_is_not_known(bank: HistoryBank):
+    held = bank.split("held_out")
+    pairs = PairSampler(held, SAME_SYSTEM).batch(0, 6)
+    found = bank.windows("actions", pairs.donor, 1, 3)
+    assert np.array_equal(found, bank.actions[held["episode"][pairs.donor], 1:4])
+    with pytest.raises(ValueError, match="no column 'states' in a bank of histories"):
+        bank.windows("states", [0], 0, 1)
+    with pytest.raises(ValueError, match="window of 3 from 4 is not inside episode 0, which has 6"):
+        bank.windows("actions", [0], 4, 3)
 
 
 def test_arms_meet_the_same_recipients(bank: HistoryBank):

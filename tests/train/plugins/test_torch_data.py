@@ -10,7 +10,7 @@ import torch
 from torch import distributed, multiprocessing
 from torch.utils.data import DataLoader
 
-from sprii_envs.banks import Bank, BankError
+from sprii_envs.banks import Bank, BankError, build
 from sprii_envs.relations import SAME_ROLLOUT, SAME_SYSTEM, Derangement, PairSampler, WindowSampler
 from sprii_train.plugins.torch_data import PairBatches, PairedWindowDataset, PairLoader
 
@@ -186,6 +186,19 @@ def test_slices_of_every_world_size(bank: Bank):
 def test_bad_batches_are_refused(bank: Bank, arguments, message):
     with pytest.raises(ValueError, match=message):
         batches(bank, **arguments)
+
+
+def test_a_bare_integer_whose_table_is_not_known(bank: Bank, tmp_path):
+    table = bank.table.select(np.arange(len(bank))[::-1])
+    w = WindowSampler(table, HISTORY, HORIZON).batch(0, PairSampler(table, SAME_SYSTEM).batch(0, 4))
+    with pytest.raises(ValueError, match="joined with other integers"):
+        dataset(bank)[np.stack(w, axis=1)]
+    ids = np.stack([w.recipient.episodes, w.recipient_start, w.donor.episodes, w.donor_start], axis=1)
+    read = bank.read(w, "states", HISTORY + HORIZON)
+    assert np.array_equal(dataset(bank)[ids]["donor"]["states"], read[1])
+    other = build(bank.protocol.replace(seed=bank.protocol.seed + 1), tmp_path / "other")
+    with pytest.raises(ValueError, match="rows of another store's table"):
+        PairLoader(dataset(other), batches(bank))
 
 
 def test_bad_input_is_refused(bank: Bank):

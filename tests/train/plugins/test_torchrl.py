@@ -11,8 +11,17 @@ pytest.importorskip("torchrl")
 from tensordict import TensorDict
 from torchrl.data import LazyMemmapStorage, LazyTensorStorage, ListStorage, ReplayBuffer, TensorDictReplayBuffer
 
-from sprii_envs.relations import SAME_ROLLOUT, SAME_SYSTEM, Derangement, EpisodeTable, PairSampler, WindowSampler
-from sprii_envs.relations import FlatPairs, episode_runs
+from sprii_envs.relations import (
+    SAME_ROLLOUT,
+    SAME_SYSTEM,
+    Derangement,
+    EpisodeTable,
+    FlatPairs,
+    PairSampler,
+    StaleError,
+    WindowSampler,
+    episode_runs,
+)
 from sprii_train.plugins.torchrl import RelationSampler, as_pairs
 
 LENGTHS = np.array([5, 9, 7, 6, 8, 5, 9, 6, 7, 5, 6, 8])
@@ -197,3 +206,84 @@ def test_one_line_says_what_to_install():
     code = "import sys; sys.modules['torchrl'] = None; import sprii_train.plugins.torchrl"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ImportError: sprii_train.plugins.torchrl needs TorchRL: pip install torchrl tensordict" in found.stderr
+
+
+def part(episode: int, length: int = 30) -> TensorDict:
+    """One episode of one of two systems."""
+    columns = {"episode": torch.full((length,), episode), "system": torch.full((length,), episode % 2)}
+    return TensorDict({**columns, "t": torch.arange(length)}, batch_size=[length])
+
+
+def of_what_it_holds(buffer: ReplayBuffer, history: int = 8) -> RelationSampler:
+    held = buffer[:]
+    table, first = episode_runs(held["episode"], held["system"], head=buffer.write_count, shortest=history)
+    pairs = PairSampler(table, SAME_SYSTEM, on_missing="drop")
+    return RelationSampler(pairs, WindowSampler(table, history, horizon=0), first)
+
+
+def check(buffer: ReplayBuffer) -> None:
+    recipient, donor = buffer.sample()
+    for side in (recipient, donor):
+        assert (side["episode"] == side["episode"][:, :1]).all()
+        assert (side["t"].diff(dim=-1) == 1).all()
+    assert (recipient["system"] == donor["system"]).all()
+    assert (recipient["episode"] != donor["episode"]).all()
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, TensorDictReplayBuffer])
+def test_an_index_over_mutable_storage_without_a_version(kind):
+    buffer = kind(storage=LazyTensorStorage(100), batch_size=64)
+    for episode in range(3):
+        buffer.extend(part(episode))
+    buffer.set_sampler(of_what_it_holds(buffer))
+    for episode in range(3, 12):
+        check(buffer)
+        overwritten = len(buffer) == 100 or buffer.write_count + 30 > 100
+        buffer.extend(part(episode))
+        if overwritten:
+            with pytest.raises(StaleError, match="written to since the table"):
+                buffer.sample()
+            buffer.set_sampler(of_what_it_holds(buffer))
+    assert buffer.write_count == 360
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_ring_overwritten_as_a_whole_before_the_first_sample(at_once):
+    """Nothing tells these writes from a first filling but that something was there before."""
+    buffer = ReplayBuffer(storage=LazyTensorStorage(90), batch_size=8)
+    for episode in range(3):
+        buffer.extend(part(episode))
+    buffer.set_sampler(of_what_it_holds(buffer))
+    new = [part(episode) for episode in range(3, 6)]
+    for data in [torch.cat(new)] if at_once else new:
+        buffer.extend(data)
+    with pytest.raises(StaleError):
+        buffer.sample()
+
+
+def test_a_first_filling_and_what_lies_elsewhere_are_no_change():
+    table, first = episode_runs(np.repeat(np.arange(3), 30), np.zeros(90, int))
+    for single in (False, True):
+        made = RelationSampler(PairSampler(table, SAME_SYSTEM), WindowSampler(table, 8, horizon=0), first)
+        buffer = ReplayBuffer(storage=LazyTensorStorage(120), sampler=made, batch_size=8)
+        for episode in range(4):
+            for data in part(episode) if single else [part(episode)]:
+                buffer.add(data) if single else buffer.extend(data)
+            if episode > 1:
+                buffer.sample()
+        buffer.extend(part(4, 1))
+        with pytest.raises(StaleError):
+            buffer.sample()
+    shared = ReplayBuffer(storage=LazyTensorStorage(90), batch_size=8)
+    shared.extend(torch.cat([part(0), part(2), part(4)]))
+    shared.set_sampler(of_what_it_holds(shared))
+    ReplayBuffer(storage=shared.storage).extend(part(6))  # another buffer writes
+    with pytest.raises(StaleError):
+        shared.sample()
+    emptied = ReplayBuffer(storage=LazyTensorStorage(90), batch_size=8)
+    emptied.extend(torch.cat([part(0), part(2), part(4)]))
+    emptied.set_sampler(of_what_it_holds(emptied))
+    emptied.empty()
+    emptied.extend(torch.cat([part(6), part(8), part(10)]))
+    with pytest.raises(StaleError):
+        emptied.sample()
