@@ -39,8 +39,8 @@ def main() -> None:
         pairs = sampler.batch(0, 48)
         w = WindowSampler(table, history=24, horizon=16).batch(0, pairs)
         begin = time.perf_counter()
-        donors = reader.windows("observations", table["episode"][w.donor], w.donor_start, 24)
-        print(f"{len(donors)} donor histories {donors.shape[1:]} in {time.perf_counter() - begin:.3f} s")
+        _, donors = reader.read(w, "observations", 24)
+        print(f"{len(donors)} pairs of histories {donors.shape[1:]} in {time.perf_counter() - begin:.3f} s")
         agree = table["mass"][w.recipient] == table["mass"][w.donor]
         print(f"recipient and donor have the same mass in {agree.mean():.0%} of pairs")
 

@@ -17,8 +17,7 @@ from torchrl.data import LazyMemmapStorage, ReplayBuffer
 from torchrl.data.replay_buffers.samplers import Sampler, SliceSampler
 
 from sprii_envs.banks import D_CLEAN, Bank, build
-from sprii_envs.relations import SAME_SYSTEM, PairSampler, WindowSampler
-from sprii_train.plugins.flat import episode_runs
+from sprii_envs.relations import SAME_SYSTEM, PairSampler, WindowSampler, episode_runs
 from sprii_train.plugins.torchrl import RelationSampler
 
 WINDOW, PAIRS = 24, 48

@@ -236,10 +236,10 @@ class Bank(WindowStore):
     ) -> NDArray[Any]:
         """Windows (n, length, *item) of a column: entries starts…starts+length−1 of each episode.
 
-        `episodes` and `starts` are (n,) integers or broadcast to that; episodes drawn by a sampler may be rows of any
-        table of this bank (`read` takes a whole batch). A window never crosses the end of its episode (column entries per episode, or the episode's own length if that is shorter): BankError names
-        the first that would. With `out` of that shape and the column's dtype the result is written there,
-        without allocation.
+        `episodes` and `starts` are (n,) integers or broadcast to that; episodes that a sampler drew may be rows of any
+        table of this bank, and `read` takes a whole batch. A window never crosses the end of its episode (column
+        entries per episode, or the episode's own length if that is shorter): BankError names the first that would.
+        With `out` of that shape and the column's dtype the result is written there, without allocation.
         """
         entry = self.column(column)
         rows, begins, length = self._ranges(entry, episodes, starts, length)

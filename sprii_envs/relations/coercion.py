@@ -13,8 +13,10 @@ def array(name: str, values: ArrayLike, ndim: int | None = None) -> NDArray[Any]
     Under a mask NumPy would read whatever lies there; a tensor that requires a gradient, is elsewhere than in main
     memory or of a type that NumPy lacks, and ragged lists, are no arrays.
     """
-    listed = isinstance(values, list | tuple) or (isinstance(values, np.ndarray) and values.dtype == object)
-    if np.ma.is_masked(values) or (listed and any(value is np.ma.masked for value in values)):
+    listed: Any = values if isinstance(values, list | tuple) else ()
+    if isinstance(values, np.ndarray) and values.dtype == object:
+        listed = values.flat
+    if np.ma.is_masked(values) or any(value is np.ma.masked for value in listed):
         raise ValueError(f"{name} has masked entries, which have no value: fill them or leave them out")
     try:
         return np.asarray(values)

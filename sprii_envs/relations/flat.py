@@ -15,7 +15,7 @@ from sprii_envs.relations.labels import count_rollouts
 from sprii_envs.relations.relation import NoLegalDonorError
 from sprii_envs.relations.sampler import PairSampler
 from sprii_envs.relations.streams import check_count
-from sprii_envs.relations.table import EpisodeTable
+from sprii_envs.relations.table import EpisodeTable, column
 from sprii_envs.relations.windows import WindowSampler
 
 Entries = NDArray[np.int64]
@@ -82,7 +82,7 @@ def episode_runs(
         )
     labels: dict[str, NDArray[Any]] = {}
     for name, values in {"system": system, **(columns or {})}.items():
-        label = array(name, values)
+        label = column(name, values)
         if label.shape != ids.shape:
             raise ValueError(f"{name} must have one label per entry, {ids.shape}, got {label.shape}")
         label = label[entry]

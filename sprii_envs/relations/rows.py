@@ -20,7 +20,7 @@ class TableRows(np.ndarray[Any, np.dtype[np.int64]]):
     Arithmetic gives plain arrays, and so does `np.asarray`. Joined with other integers, `table` is None.
     """
 
-    __array_priority__ = 1.0
+    __array_priority__ = 1.0  # type: ignore[assignment]  # of arrays joined, the one that knows decides their type
     table: EpisodeTable | None
 
     def __array_finalize__(self, obj: Any) -> None:

@@ -59,7 +59,7 @@ class EpisodeTable:
         for name in columns:
             if not isinstance(name, str) or not name:
                 raise ValueError(f"column names must be non-empty strings, got {name!r}")
-        built = {str(name): _column(name, values) for name, values in columns.items()}
+        built = {str(name): column(name, values) for name, values in columns.items()}
         count = len(built["episode"])
         for name, values in built.items():
             if len(values) != count:
@@ -136,12 +136,12 @@ class EpisodeTable:
             if not len(chosen):
                 raise ValueError(f"no episode has split {which!r}; splits are {few(np.unique(split))}")
         else:
-            if isinstance(which, TableRows) and which.table is not None:
-                if which.table.rows_fingerprint() != self.rows_fingerprint():
-                    raise ValueError(
-                        f"these are rows of another table than this one of {len(self)} episodes (other episodes or "
-                        "another order): select from that one, or locate() them here"
-                    )
+            known = which.table if isinstance(which, TableRows) else None
+            if known is not None and known.rows_fingerprint() != self.rows_fingerprint():
+                raise ValueError(
+                    f"these are rows of another table than this one of {len(self)} episodes (other episodes or another "
+                    "order): select from that one, or locate() them here"
+                )
             chosen = checked("rows to select", which)
             if chosen.dtype == np.bool_:
                 if chosen.shape != (len(self),):
@@ -234,22 +234,23 @@ class EpisodeTable:
             episodes = np.stack(episodes)
         if not isinstance(episodes, TableRows) or episodes.table is self:
             return episodes
-        given, ids, order = np.asarray(episodes), episodes.episodes, self.by_episode()
+        given, ids, order = np.ravel(np.asarray(episodes)), np.ravel(episodes.episodes), self.by_episode()
+        other = {} if episodes.table is None else episodes.table._columns
         rows = order[np.searchsorted(self["episode"], ids, sorter=order).clip(max=len(self) - 1)]
         lacking = self["episode"][rows] != ids
         if lacking.any():
             raise ValueError(f"no episode {ids[lacking.argmax()]} in this table, but in the one that these rows are of")
         for name in self._columns:
-            if name not in _FREE and name in episodes.table:
-                here, there = self[name][rows], episodes.table[name][given]
+            if name not in _FREE and name in other:
+                here, there = self[name][rows], other[name][given]
                 differ = (here != there) & ((here == here) | (there == there))
                 if differ.any():
                     i = differ.argmax()
                     raise ValueError(
-                        f"these are rows of another store's table: its episode {ids.ravel()[i]} has {name} "
-                        f"{there.ravel()[i]}, the one here {here.ravel()[i]}"
+                        f"these are rows of another store's table: its episode {ids[i]} has {name} {there[i]}, the one "
+                        f"here {here[i]}"
                     )
-        return rows_of(rows, self)
+        return rows_of(rows.reshape(episodes.shape), self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one npz, atomically: a killed save leaves the old file or none. No pickle."""
@@ -290,8 +291,8 @@ def few(values: Iterable[Any], limit: int = 5) -> str:
     return shown if len(listed) <= limit else f"{shown}, … ({len(listed)} in all)"
 
 
-def _column(name: str, values: ArrayLike) -> NDArray[Any]:
-    """A read-only 1-D int64, float64, bool or minimal-width str copy."""
+def column(name: str, values: ArrayLike) -> NDArray[Any]:
+    """Labels as a read-only 1-D int64, float64, bool or minimal-width str copy; ValueError for what is no label."""
     array = checked(f"column {name!r}", values, 1)
     if array.ndim != 1:
         raise ValueError(f"column {name!r} must be 1-D, one value per episode, got shape {array.shape}")

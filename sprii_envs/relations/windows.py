@@ -1,6 +1,6 @@
 """Where in an episode a history starts, so that its longest prediction target still lies inside."""
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,12 +18,13 @@ class WindowPairs(NamedTuple):
     """Pairs of histories: rows as in `PairBatch`, starts are observation indices. All (n,) int64.
 
     The rows know their table, so `bank.read(w, "states", 24)` reads the episodes of the bank, and so does
-    `bank.windows("states", w.donor, w.donor_start, 24)`. Their ids are `w.donor.episodes`.
+    `bank.windows("states", w.donor, w.donor_start, 24)`. Their ids are `w.donor.episodes`. Of pairs made by hand
+    and plain lengths they are plain integers.
     """
 
-    recipient: Rows
+    recipient: TableRows
     recipient_start: Rows
-    donor: Rows
+    donor: TableRows
     donor_start: Rows
 
 
@@ -136,10 +137,10 @@ class WindowSampler:
             raise ValueError(f"rows must lie in [0, {len(self.lengths)}), got {array.min()}..{array.max()}")
         return array
 
-    def _known(self, rows: Rows, given: ArrayLike) -> Rows:
-        """The rows with the table that they were given with, or else this sampler's."""
+    def _known(self, rows: Rows, given: ArrayLike) -> TableRows:
+        """The rows with the table that they were given with, or else this sampler's; without either, as they are."""
         table = getattr(given, "table", None) or self._table
-        return rows if table is None else rows_of(rows, table)
+        return cast(TableRows, rows) if table is None else rows_of(rows, table)
 
     def _require(self, needed: int, what: str) -> None:
         short = np.flatnonzero(self.lengths < needed)

@@ -39,7 +39,7 @@ class RelationSampler(Sampler):
         self.flat = FlatPairs(pairs, windows, first)
         self._described = self.flat.described()
         self._writes = np.zeros(self.flat.entries, np.int64)  # of each entry, since the buffer has this sampler
-        self._filling: bool | None = None  # whether the storage was empty before the first of them
+        self._legal: int | None = None  # how many of them change nothing: 1 where they fill an empty storage
         self._stale = False
 
     @property
@@ -50,13 +50,14 @@ class RelationSampler(Sampler):
     def mark_update(self, index: int | torch.Tensor, *, storage: Storage | None = None) -> None:
         """Called by the writers of a storage, of whichever buffer, when entries have been written."""
         written = np.atleast_1d(torch.as_tensor(index).cpu().numpy()).ravel()
-        if self._filling is None:
+        if self._legal is None:
             # The count of a storage's changes is private to TorchRL; versions without it know only its length.
-            self._filling = len(written) == len(storage or ()) and getattr(storage, "_mutation_revision", 1) == 1  # type: ignore[arg-type]
+            first = len(written) == len(storage) and getattr(storage, "_mutation_revision", 1) == 1  # type: ignore[arg-type]
+            self._legal = int(first)
         written = written[written < self.flat.entries]
         written = written[self._described[written]]
         np.add.at(self._writes, written, 1)
-        self._stale |= bool((self._writes[written] > self._filling).any())
+        self._stale |= bool((self._writes[written] > self._legal).any())
 
     def sample(self, storage: Storage, batch_size: int) -> tuple[torch.Tensor, dict[str, Any]]:
         """Entries (2, n) or (2, n, history) and {"correct"}; one step on."""

@@ -46,7 +46,7 @@ def origin(bank: Bank, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_a_bare_integer_whose_table_is_not_known(bank: Bank, tmp_path):
-    table = bank.table.select(np.arange(len(bank))[::-1])
+    table = bank.split("test").select(np.arange(len(bank.split("test")))[::-1])
     w = WindowSampler(table, HISTORY, HORIZONS[-1]).batch(0, PairSampler(table, SAME_SYSTEM).batch(0, 8))
     reader = WindowReader(bank, HISTORY, HORIZONS, properties=("drag",))
     assert_equal(reader.read(w.donor, w.donor_start), reader.read(w.donor.episodes, w.donor_start))

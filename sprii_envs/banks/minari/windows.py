@@ -128,8 +128,8 @@ class MinariWindows(WindowStore):
         """ValueError if the dataset has another episode of this number than the table."""
         if (length := self._lengths[np.searchsorted(self._ids, episode)]) != steps + 1:
             raise ValueError(
-                f"episode {episode} of the Minari dataset {self.dataset.id!r} has {steps + 1} observations and {length} "
-                "in the table: the table is of another dataset, or this one has been replaced; make it anew (from_minari)"
+                f"episode {episode} of the Minari dataset {self.dataset.id!r} has {steps + 1} observations and "
+                f"{length} in the table, which is of another dataset, or this one was replaced: call from_minari again"
             )
 
     def _unknown(self, column: str, episode: int, legal: list[str]) -> ValueError:

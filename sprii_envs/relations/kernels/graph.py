@@ -285,7 +285,7 @@ def _units(weights: NDArray[np.float64], source: Rows, rows: int) -> Rows:
 
 
 def _node_ids(episodes: int | ArrayLike) -> Rows:
-    if np.ndim(episodes) == 0:
+    if checked("episodes", episodes).ndim == 0:
         return np.arange(check_count(episodes, "episodes", 1))  # type: ignore[arg-type]
     ids = integers("episodes", episodes, 1)
     _, places = factorize(ids)

@@ -60,9 +60,9 @@ def test_short_rests_are_dropped_and_counted():
     assert ring.table().table["rollout"].tolist() == [0, 0, 0, 1]
     with pytest.raises(NoLegalDonorError, match="31 steps or more"):
         ring.table(shortest=31)
-    with pytest.raises(ValueError, match="follow one another; of a ring that was filled past its end, say with head="):
+    with pytest.raises(ValueError, match=r"follow one another; of a ring that was filled past its end, say with head="):
         episode_runs(ring.episode, ring.episode % 3)
-    with pytest.raises(TypeError, match="head must be an integer, got 0.5"):
+    with pytest.raises(TypeError, match=r"head must be an integer, got 0\.5"):
         episode_runs(ring.episode, ring.episode, head=0.5)  # type: ignore[arg-type]
 
 
@@ -78,5 +78,5 @@ def test_an_index_over_mutable_storage_without_a_version():
     described = {entry for f, n in zip(first, table["length"], strict=True) for entry in range(f, f + n)}
     assert set(np.flatnonzero(flat.described())) == described
     ring.write(1)
-    with pytest.raises(StaleError, match="written to since the table .* make a new table"):
+    with pytest.raises(StaleError, match=r"written to since the table .* make a new table"):
         flat.batch(1, 64)

@@ -63,11 +63,13 @@ def test_rows_of_another_table_are_refused():
             with pytest.raises(ValueError, match="rows of another table"):
                 use(rows)
         use(table.locate(pairs.donor))  # the same episodes, as rows of this table
-    with pytest.raises(ValueError, match="no episode .* in this table, but in the one that these rows are of"):
+    with pytest.raises(ValueError, match=r"no episode .* in this table, but in the one that these rows are of"):
         table.select(np.arange(6)).locate(w.donor)
     other = EpisodeTable({name: table[name] for name in table.columns} | {"mass": np.arange(12.0)})
     taken = EpisodeTable({name: table[name] for name in table.columns} | {"mass": np.arange(12.0) + 1})
-    with pytest.raises(ValueError, match=r"rows of another store's table: its episode 0 has mass 0\.0, the one here 1\.0"):
+    with pytest.raises(
+        ValueError, match=r"rows of another store's table: its episode 0 has mass 0\.0, the one here 1\.0"
+    ):
         taken.locate(other.every())
     cut = EpisodeTable({name: table[name] for name in table.columns} | {"length": table["length"] - 1})
     assert np.array_equal(table.locate(cut.every()), np.arange(12))

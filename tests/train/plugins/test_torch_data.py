@@ -189,7 +189,7 @@ def test_bad_batches_are_refused(bank: Bank, arguments, message):
 
 
 def test_a_bare_integer_whose_table_is_not_known(bank: Bank, tmp_path):
-    table = bank.table.select(np.arange(len(bank))[::-1])
+    table = bank.split("test").select(np.arange(len(bank.split("test")))[::-1])
     w = WindowSampler(table, HISTORY, HORIZON).batch(0, PairSampler(table, SAME_SYSTEM).batch(0, 4))
     with pytest.raises(ValueError, match="joined with other integers"):
         dataset(bank)[np.stack(w, axis=1)]
