@@ -200,7 +200,7 @@ def test_an_index_over_a_dataset_that_grew_or_was_replaced(bank):
     minari.delete_dataset("tests/grows-v0")
     short = EpisodeTable({n: bank.table[n] for n in bank.table.columns} | {"length": bank.table["length"] - 3})
     to_minari(bank, "tests/grows-v0", short.select("train"))
-    with pytest.raises(ValueError, match=r"has 17 observations and 20 in the table, .* has been replaced"):
+    with pytest.raises(ValueError, match=r"has 17 observations and 20 in the table, .* was replaced"):
         reader.windows("observations", [0], 2, 5)
 
 
