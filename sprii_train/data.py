@@ -19,7 +19,7 @@ from sprii_envs.relations import (
     Uniform,
     WindowSampler,
 )
-from sprii_envs.relations.coercion import integers
+from sprii_envs.relations.coercion import integer_array
 from sprii_envs.standardiser import Standardiser
 from sprii_train.protocol import Windows
 
@@ -102,7 +102,7 @@ class WindowReader:
 
     def _episodes(self, episodes: Rows) -> Rows:
         """Episodes of the bank, of whichever of its tables they were drawn."""
-        return integers("episodes", self.bank.table.locate(episodes))
+        return integer_array("episodes", self.bank.table.locate(episodes))
 
     def _targets(self, episodes: Rows, now: Rows) -> Tensor:
         times = (now[:, None] + np.asarray(self.horizons)).ravel()

@@ -6,7 +6,7 @@ from typing import NamedTuple, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.relations.coercion import integers
+from sprii_envs.relations.coercion import integer_array
 
 Whole = NDArray[np.int64]
 
@@ -37,7 +37,7 @@ def ranges(
     length = operator.index(length)
     if length < 1:
         raise ValueError(f"a window holds at least 1 entry, got {length}")
-    rows, begins = np.atleast_1d(integers("episodes", episodes)), integers("starts", starts)
+    rows, begins = np.atleast_1d(integer_array("episodes", episodes)), integer_array("starts", starts)
     try:
         rows, begins = np.broadcast_arrays(rows, begins)
     except ValueError:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
-def array(name: str, values: ArrayLike, ndim: int | None = None) -> NDArray[Any]:
+def plain_array(name: str, values: ArrayLike, ndim: int | None = None) -> NDArray[Any]:
     """`values` as an array, of `ndim` axes where that is wanted; ValueError naming `name` for masked entries and for
     what is no array.
 
@@ -25,9 +25,9 @@ def array(name: str, values: ArrayLike, ndim: int | None = None) -> NDArray[Any]
         raise ValueError(f"{name} is not {wanted}: {error}") from None
 
 
-def integers(name: str, values: ArrayLike, ndim: int | None = None) -> NDArray[np.int64]:
+def integer_array(name: str, values: ArrayLike, ndim: int | None = None) -> NDArray[np.int64]:
     """`values` as int64, of `ndim` axes if given; ValueError naming `name` if they are not integers or too large."""
-    given = array(name, values, ndim)
+    given = plain_array(name, values, ndim)
     if (given.size and given.dtype.kind not in "iu") or (ndim is not None and given.ndim != ndim):
         shape = "" if ndim is None else f"{ndim}-D "
         raise ValueError(f"{name} must be {shape}integers, got {given.dtype} of shape {given.shape}")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.relations.coercion import array
+from sprii_envs.relations.coercion import plain_array
 from sprii_envs.relations.labels import count_rollouts
 from sprii_envs.relations.relation import NoLegalDonorError
 from sprii_envs.relations.sampler import PairSampler
@@ -67,7 +67,7 @@ def episode_runs(
     ValueError if an episode's entries do not follow one another or its labels change; NoLegalDonorError if no episode
     is long enough.
     """
-    ids = array("episode", episode)
+    ids = plain_array("episode", episode)
     if ids.ndim != 1 or not ids.size or ids.dtype.kind not in "iu":
         raise ValueError(f"episode must be integers (E,), one per entry, got {ids.dtype} of shape {ids.shape}")
     entry = np.roll(np.arange(len(ids)), -(check_count(head, "head") % len(ids)))  # of each, the oldest first
@@ -129,7 +129,7 @@ class FlatPairs:
     ) -> None:
         count = len(pairs.table)
         self.pairs, self.windows = pairs, windows
-        self.first = np.arange(count) if first is None else array("first", first)
+        self.first = np.arange(count) if first is None else plain_array("first", first)
         if self.first.shape != (count,) or self.first.dtype.kind not in "iu" or self.first.min() < 0:
             raise ValueError(f"first must be entries ({count},), got {self.first.dtype} of shape {self.first.shape}")
         self._length = np.ones(count, np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.relations.arrays import naming, read_npz, write_npz
-from sprii_envs.relations.coercion import array as checked
+from sprii_envs.relations.coercion import plain_array
 from sprii_envs.relations.rows import Rows, TableRows, rows_of
 from sprii_envs.relations.streams import check_count
 
@@ -142,7 +142,7 @@ class EpisodeTable:
                     f"these are rows of another table than this one of {len(self)} episodes (other episodes or another "
                     "order): select from that one, or locate() them here"
                 )
-            chosen = checked("rows to select", which)
+            chosen = plain_array("rows to select", which)
             if chosen.dtype == np.bool_:
                 if chosen.shape != (len(self),):
                     raise ValueError(f"the mask has shape {chosen.shape}, the table {len(self)} rows")
@@ -293,7 +293,7 @@ def few(values: Iterable[Any], limit: int = 5) -> str:
 
 def column(name: str, values: ArrayLike) -> NDArray[Any]:
     """Labels as a read-only 1-D int64, float64, bool or minimal-width str copy; ValueError for what is no label."""
-    array = checked(f"column {name!r}", values, 1)
+    array = plain_array(f"column {name!r}", values, 1)
     if array.ndim != 1:
         raise ValueError(f"column {name!r} must be 1-D, one value per episode, got shape {array.shape}")
     if array.dtype.kind == "O" or (array.dtype.kind in "biufU" and not hasattr(values, "dtype")):

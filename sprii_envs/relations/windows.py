@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.randomness import uniforms
-from sprii_envs.relations.coercion import integers
+from sprii_envs.relations.coercion import integer_array
 from sprii_envs.relations.relation import SAME_SYSTEM, Relation, check_relation
 from sprii_envs.relations.rows import TableRows, rows_of
 from sprii_envs.relations.sampler import PairBatch
@@ -54,7 +54,7 @@ class WindowSampler:
             self.lengths: Rows = lengths["length"]
             self.table: str | None = lengths.rows_fingerprint()
         else:
-            self.lengths = integers("lengths", lengths, 1).copy()
+            self.lengths = integer_array("lengths", lengths, 1).copy()
             if not self.lengths.size:
                 raise ValueError("lengths must be 1-D integers, at least one, got none")
             self._ids = np.arange(len(self.lengths))
@@ -132,7 +132,7 @@ class WindowSampler:
     def _rows(self, rows: ArrayLike) -> Rows:
         if isinstance(rows, TableRows) and rows.table is not None:
             self.check_table(rows.table.rows_fingerprint())
-        array = integers("rows", rows, 1)
+        array = integer_array("rows", rows, 1)
         if array.size and not (array.min() >= 0 and array.max() < len(self.lengths)):
             raise ValueError(f"rows must lie in [0, {len(self.lengths)}), got {array.min()}..{array.max()}")
         return array

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from sprii_envs.fields import integer
 from sprii_envs.relations import EpisodeTable, TableRows
-from sprii_envs.relations.coercion import integers
+from sprii_envs.relations.coercion import integer_array
 from sprii_train.checkpoints import CheckpointError, read_json, read_tensors, write_json, written_whole
 
 Rows = NDArray[np.int64]
@@ -103,7 +103,7 @@ class Experience:
         length = integer("length", length, least=1)
         if isinstance(episodes, TableRows):
             episodes = np.asarray(self.table().locate(episodes))
-        episodes, starts = integers("episodes", episodes), integers("starts", starts)
+        episodes, starts = integer_array("episodes", episodes), integer_array("starts", starts)
         if len(wrong := episodes[(episodes < 0) | (episodes >= len(self))]):
             raise ValueError(f"episodes names {wrong[0]}; legal: integers >= 0 and below {len(self)}")
         over = (starts < 0) | (starts + length > self.lengths[episodes] + 1)

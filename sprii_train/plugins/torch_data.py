@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from sprii_envs.banks import Bank
 from sprii_envs.relations import PairSampler, TableRows, WindowSampler
-from sprii_envs.relations.coercion import array as checked
+from sprii_envs.relations.coercion import plain_array
 from sprii_envs.relations.streams import check_count
 
 Batch = dict[str, Any]
@@ -136,7 +136,7 @@ class PairedWindowDataset(Dataset[Batch]):
         return len(self.bank)
 
     def __getitem__(self, index: ArrayLike) -> Batch:
-        array = index if isinstance(index, TableRows) else checked("an index", index)
+        array = index if isinstance(index, TableRows) else plain_array("an index", index)
         if array.shape[-1:] != (len(KEYS),) or array.ndim > 2 or array.dtype.kind not in "iu":
             raise ValueError(
                 f"an index is (n, 4) or (4,) integers ({', '.join(KEYS)}), got {array.dtype} {array.shape}"

@@ -10,11 +10,8 @@ from scipy.stats import chisquare
 from tiny import HISTORY, HORIZONS, PROTOCOL, naive_windows
 
 from sprii_envs.banks import Bank, BankError, build
-<<<<<<< HEAD
 from sprii_envs.banks.populations import Combinations
-=======
 from sprii_envs.relations import SAME_SYSTEM, PairSampler, WindowSampler
->>>>>>> c467d5d (Relations: what NumPy would coerce without a word is refused by name; tests of rows, rings and coercion)
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.protocol import Windows
 from sprii_train.recipes import RECIPES

@@ -12,7 +12,7 @@ from sprii_envs.banks.ranges import ranges
 from sprii_envs.files import absolute, revision
 from sprii_envs.banks.store import WindowStore
 from sprii_envs.relations import EpisodeTable
-from sprii_envs.relations.coercion import integers
+from sprii_envs.relations.coercion import integer_array
 from sprii_envs.relations.rows import TableRows
 from sprii_envs.relations.table import few
 
@@ -65,7 +65,7 @@ class MinariWindows(WindowStore):
         to that. ValueError for an unknown column or episode and for a window that crosses the end of its episode.
         """
         rows = self.table.locate(episodes)
-        ids = np.atleast_1d(rows.episodes if isinstance(rows, TableRows) else integers("episodes", rows))
+        ids = np.atleast_1d(rows.episodes if isinstance(rows, TableRows) else integer_array("episodes", rows))
         rows = np.searchsorted(self._ids, ids).clip(max=len(self._ids) - 1)
         if (wrong := self._ids[rows] != ids).any():
             raise ValueError(f"no episode {ids[wrong.argmax()]} in the table of {self.dataset.id!r}")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.relations.arrays import naming, read_npz, write_npz
-from sprii_envs.relations.coercion import array as checked
+from sprii_envs.relations.coercion import plain_array
 from sprii_envs.relations.index import PairIndex, fold
 from sprii_envs.relations.kernels.base import BoundKernel, Counts
 from sprii_envs.relations.relation import Relation
@@ -50,7 +50,7 @@ class Candidates:
                 )
             bounds = np.arange(len(lists) + 1) * lists.shape[1]
         else:
-            bounds = checked("indptr", indptr)
+            bounds = plain_array("indptr", indptr)
             fits = bounds.shape == (len(systems) + 1,) and bounds.dtype.kind in "iu" and lists.ndim == 1
             if not (fits and bounds[0] == 0 and bounds[-1] == len(lists) and (np.diff(bounds) >= 0).all()):
                 raise ValueError(
@@ -202,7 +202,7 @@ def load_candidates(path: str | os.PathLike[str]) -> dict[str, Candidates]:
 
 
 def _ids(name: str, values: ArrayLike) -> NDArray[Any]:
-    array = checked(name, values)
+    array = plain_array(name, values)
     if array.size == 0:
         return array.astype(np.int64)
     if array.dtype.kind not in "iuU":

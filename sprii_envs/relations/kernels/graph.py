@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.relations.arrays import naming, read_npz, write_npz
-from sprii_envs.relations.coercion import array as checked
-from sprii_envs.relations.coercion import integers
+from sprii_envs.relations.coercion import integer_array, plain_array
 from sprii_envs.relations.index import PairIndex
 from sprii_envs.relations.kernels.base import BoundKernel, Counts, Listed
 from sprii_envs.relations.relation import Relation
@@ -57,7 +56,7 @@ class Graph:
         weights: ArrayLike | None = None,
         episodes: ArrayLike | None = None,
     ) -> None:
-        indptr, indices = integers("indptr", indptr, 1), integers("indices", indices, 1)
+        indptr, indices = integer_array("indptr", indptr, 1), integer_array("indices", indices, 1)
         n = len(indptr) - 1
         if n < 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
             raise ValueError(f"indptr must rise from 0 to the number of indices, {len(indices)}; got {few(indptr)}")
@@ -201,7 +200,7 @@ def knn_graph(codes: ArrayLike, k: int = 3, episodes: ArrayLike | None = None) -
     codes only. A constant coordinate counts nothing. Equal distances are broken by episode id. Exact, in blocks
     of four million distances. ValueError for codes that are not a finite matrix of numbers, or k outside [1, n − 1].
     """
-    array = checked("codes", codes)
+    array = plain_array("codes", codes)
     if array.ndim != 2 or array.dtype.kind not in "iuf" or not array.size:
         raise ValueError(f"codes must be numbers of shape (episodes, dimensions), got {array.dtype} of {array.shape}")
     n, d = array.shape
@@ -285,9 +284,9 @@ def _units(weights: NDArray[np.float64], source: Rows, rows: int) -> Rows:
 
 
 def _node_ids(episodes: int | ArrayLike) -> Rows:
-    if checked("episodes", episodes).ndim == 0:
+    if plain_array("episodes", episodes).ndim == 0:
         return np.arange(check_count(episodes, "episodes", 1))  # type: ignore[arg-type]
-    ids = integers("episodes", episodes, 1)
+    ids = integer_array("episodes", episodes, 1)
     _, places = factorize(ids)
     if not len(ids) or places != len(ids):
         raise ValueError(f"episodes must be distinct ids, at least one; got {few(ids)}")
@@ -295,7 +294,7 @@ def _node_ids(episodes: int | ArrayLike) -> Rows:
 
 
 def _weights(values: ArrayLike, count: int) -> NDArray[np.float64]:
-    given = checked("weights", values)
+    given = plain_array("weights", values)
     if given.shape != (count,):
         raise ValueError(f"weights must be ({count},), one for each of the indices; got shape {given.shape}")
     if given.size and given.dtype.kind not in "biuf":
