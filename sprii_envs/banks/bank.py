@@ -412,7 +412,7 @@ class Bank(WindowStore):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Reopen; BankError if another bank lies at the path by now."""
         path = Path(state["path"])
-        self.__dict__ = Bank.open(path, None).__dict__
+        vars(self).update(vars(Bank.open(path, None)))
         if self.fingerprint != state["fingerprint"]:
             raise BankError(f"{path}: not the bank that was pickled: it has been replaced meanwhile")
 

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.banks.minari.package import opened, package, reading
 from sprii_envs.banks.ranges import ranges
-from sprii_envs.files import absolute, revision
 from sprii_envs.banks.store import WindowStore
+from sprii_envs.files import absolute, revision
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.relations.coercion import integer_array
 from sprii_envs.relations.rows import TableRows
@@ -129,7 +129,7 @@ class MinariWindows(WindowStore):
         if (length := self._lengths[np.searchsorted(self._ids, episode)]) != steps + 1:
             raise ValueError(
                 f"episode {episode} of the Minari dataset {self.dataset.id!r} has {steps + 1} observations and "
-                f"{length} in the table, which is of another dataset, or this one was replaced: call from_minari again"
+                f"{length} in the table, which is of another dataset: give it the one of from_minari(dataset)"
             )
 
     def _unknown(self, column: str, episode: int, legal: list[str]) -> ValueError:
