@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.checks import is_real
+from sprii_envs.dependencies import needed
 
 Frame = NDArray[np.uint8]
 Size = tuple[int, int]
@@ -260,12 +261,8 @@ class Window:
 
     def show(self, frame: Frame) -> None:
         """Show one RGB frame (H, W, 3) and wait for the frame rate."""
-        try:
+        with needed('render_mode="human" needs pygame', "pygame", "pygame"):
             import pygame
-        except ImportError as e:
-            from gymnasium.error import DependencyNotInstalled
-
-            raise DependencyNotInstalled('render_mode="human" needs pygame: pip install pygame') from e
         if self._screen is None:
             pygame.display.init()
             self._screen = pygame.display.set_mode((frame.shape[1], frame.shape[0]))

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from sprii_envs.dependencies import needed
 from sprii_train.checkpoints import CheckpointError
 
 
@@ -72,6 +73,7 @@ def _truncate(path: Path, step: int) -> None:
 
 
 def _writer(root: Path, start: int):
-    from torch.utils.tensorboard import SummaryWriter  # slow to import, and absent from minimal installations
+    with needed("TensorBoard's events of a run need tensorboard", "tensorboard", "tensorboard"):
+        from torch.utils.tensorboard import SummaryWriter  # slow to import, and absent from minimal installations
 
     return SummaryWriter(str(root / "tensorboard"), purge_step=start or None)

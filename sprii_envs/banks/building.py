@@ -36,6 +36,7 @@ from sprii_envs.banks.bank import Bank
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.simulate import Chunk
 from sprii_envs.banks.storage import BankError, Column
+from sprii_envs.dependencies import PackageImportError
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.world import draw_states
 
@@ -138,7 +139,12 @@ class _Build:
         self.targets = (*((self.data / c.file, c) for c in self.columns), (self.partial / _OUTCOME, outcome))
         self.spare = self.partial / "spare"
         self.packages = {"python": platform.python_version(), "numpy": np.__version__, "sprii": __version__}
-        self.packages |= {name: _version(name, protocol) for name in simulate.world(protocol).packages}
+        world = simulate.world(protocol)
+        self.packages |= {name: _version(name, protocol) for name in world.packages}
+        try:
+            world.prepare(self.drawn.values[:1])
+        except PackageImportError as error:
+            raise BankError(f"the bank {protocol.name!r} cannot be built: {error}") from error
         self.room = self._room()
         self.done: set[int] = set()
 

@@ -97,7 +97,7 @@ class Swimmer(World):
         return round(self.dt / swimmer.TIMESTEP)
 
     def prepare(self, values: Array) -> swimmer.Models:
-        """The MuJoCo models of systems (N, 5); DependencyNotInstalled without MuJoCo."""
+        """The MuJoCo models of systems (N, 5); PackageImportError without a MuJoCo that imports."""
         return swimmer.Models(
             swimmer.Constants(
                 self.density,

@@ -1,19 +1,19 @@
 """The extra that this package needs, and the one line that asks for it."""
 
 import contextlib
-import importlib.util
 import io
 import sys
 from collections.abc import Iterator
 
-PACKAGES = ("jax", "jaxmarl", "pettingzoo", "safetensors")
+from sprii_envs import dependencies
+
+PACKAGES = ("jax", "jaxmarl", "imageio", "pettingzoo", "safetensors")
 
 
 def require() -> None:
-    """ImportError, in one line, for packages of the extra `overcooked` that are missing."""
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ImportError(f"Overcooked needs {', '.join(missing)}: pip install 'sprii[overcooked]'")
+    """PackageImportError, in one line, for packages of the extra `overcooked` that are missing or do not import."""
+    with quiet():
+        dependencies.require("Overcooked", "'sprii[overcooked]'", *PACKAGES)
 
 
 @contextlib.contextmanager

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from sprii_envs.fields import check, instance, integer
+from sprii_envs.dependencies import needed
 from sprii_envs.overcooked.extra import quiet
 from sprii_envs.properties import unknown_name
 
-with quiet():
+with quiet(), needed("Overcooked needs JaxMARL", "'sprii[overcooked]'", "jaxmarl"):
     from jaxmarl.environments.overcooked_v2.common import OvercookedActionsEnum
     from jaxmarl.environments.overcooked_v2.layouts import overcooked_v2_layouts
     from jaxmarl.environments.overcooked_v2.overcooked import OvercookedV2, State

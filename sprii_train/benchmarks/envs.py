@@ -9,7 +9,6 @@ A frame is one pixel observation: of ours two grayscale channels, of the peers w
 installed is named and left out.
 """
 
-import importlib.util
 import os
 import platform
 import statistics
@@ -23,6 +22,7 @@ import gymnasium as gym
 import numpy as np
 
 import sprii_envs
+from sprii_envs.dependencies import is_absent
 
 Run = Callable[[], int]
 """Takes a few steps and returns how many environment steps that was."""
@@ -232,7 +232,7 @@ def measure(
     runs: dict[Row, Run] = {}
     left_out: dict[Row, str] = {}
     for row in rows:
-        if row.needs is not None and importlib.util.find_spec(row.needs) is None:
+        if row.needs is not None and is_absent(row.needs):
             left_out[row] = f"{row.needs} is not installed"
             continue
         try:

@@ -9,17 +9,15 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from sprii_envs.dependencies import needed
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, NoLegalDonorError, PairSampler, Relation, WindowSampler
 from sprii_envs.relations.recipients import Law
 from sprii_envs.relations.relation import check_relation
 from sprii_envs.relations.streams import check_count
 
-try:
+with needed("sprii_train.plugins.sb3 needs Stable-Baselines3", "stable-baselines3", "stable_baselines3"):
     from stable_baselines3.common.buffers import ReplayBuffer
     from stable_baselines3.common.vec_env import VecNormalize
-except ImportError as error:
-    needed = "sprii_train.plugins.sb3 needs Stable-Baselines3: pip install stable-baselines3"
-    raise ImportError(f"{needed} ({error})") from error
 
 
 class ReplayWindows(NamedTuple):

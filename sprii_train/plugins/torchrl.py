@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from sprii_envs.dependencies import needed
 from sprii_envs.relations import FlatPairs, PairSampler, StaleError, WindowSampler
 
-try:
+with needed("sprii_train.plugins.torchrl needs TorchRL", "torchrl tensordict", "torchrl", "tensordict"):
     from tensordict import TensorDict, TensorDictBase
     from torchrl.data.replay_buffers.samplers import Sampler
     from torchrl.data.replay_buffers.storages import Storage, TensorStorage
-except ImportError as error:
-    raise ImportError(f"sprii_train.plugins.torchrl needs TorchRL: pip install torchrl tensordict ({error})") from error
 
 
 class RelationSampler(Sampler):

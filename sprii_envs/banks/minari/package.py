@@ -4,24 +4,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sprii_envs.dependencies import PackageImportError, needed
 from sprii_envs.files import absolute
 
-_NEEDS = 'Minari datasets need Minari 0.5.4 or newer with HDF5 and Pillow: pip install "minari[hdf5]" pillow'
+_NEEDS, _PIP = "Minari datasets need Minari 0.5.4 or newer with HDF5 and Pillow", '"minari[hdf5]" pillow'
 # Minari before this version always stored images as JPEG. Each release lists the older versions it reads.
 _LOSSLESS = "0.5.4"
 
 
 def package() -> Any:
-    """The module `minari`; ImportError saying what to install where it, h5py or Pillow is missing or too old."""
-    try:
+    """The module `minari`; PackageImportError where it, h5py or Pillow is missing, broken or too old."""
+    with needed(_NEEDS, _PIP, "minari", "h5py", "PIL"):
         import h5py
         import minari
         import PIL
-    except ImportError as error:
-        raise ImportError(f"{_NEEDS} ({error})") from error
     del h5py, PIL
     if _LOSSLESS not in minari.supported_dataset_versions:
-        raise ImportError(f"{_NEEDS} (installed: {minari.__version__})")
+        raise PackageImportError(f"{_NEEDS}, and {minari.__version__} is installed: pip install --upgrade {_PIP}")
     return minari
 
 

@@ -3,6 +3,7 @@
 import importlib
 from typing import Any
 
+from sprii_envs import dependencies
 from sprii_train.experiments.grid import Launcher
 
 NAMES = ("local", "slurm", "ray")
@@ -33,11 +34,12 @@ def needed(package: str, launcher: str) -> Any:
     """A package that a launcher needs.
 
     Raises:
-        ValueError: saying what to install.
+        ValueError: saying what to install, or why it does not import.
     """
     try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError:
-        raise ValueError(
-            f"the launcher {launcher} needs {package}: pip install {package}, or the extra '{launcher}'"
-        ) from None
+        with dependencies.needed(
+            f"the launcher {launcher} needs {package}", f"{package}, or the extra '{launcher}'", package
+        ):
+            return importlib.import_module(package)
+    except dependencies.PackageImportError as error:
+        raise ValueError(str(error)) from error

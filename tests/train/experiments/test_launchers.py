@@ -23,7 +23,7 @@ from sprii_train import distributed
 from sprii_train.checkpoints import write_json
 from sprii_train.experiments.dclean import DCleanCell
 from sprii_train.experiments.grid import Cell, Job, Told, folder_of, locked, run_grid, work
-from sprii_train.experiments.launchers import remote
+from sprii_train.experiments.launchers import named_launcher, remote
 from sprii_train.experiments.launchers.local import Local
 from sprii_train.experiments.launchers.ray import Ray
 from sprii_train.fit import Interrupted, TrainConfig
@@ -73,6 +73,16 @@ def test_a_missing_package_is_named(name: str, tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ValueError, match=f"the launcher {name} needs {package}: pip install {package}, or the extra"):
         run_grid([ToyCell("a")], tmp_path, launcher=name)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["slurm", "ray"])
+def test_a_broken_package_says_why(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    package = {"slurm": "submitit", "ray": "ray"}[name]
+    monkeypatch.delitem(sys.modules, package, raising=False)
+    (tmp_path / f"{package}.py").write_text("raise AttributeError('of another version')", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=f"{package}, which is installed but fails to import .*: of another version"):
+        named_launcher(name, workers=None, threads=1)
 
 
 def test_an_unknown_launcher_is_refused(tmp_path: Path):

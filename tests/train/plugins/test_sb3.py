@@ -327,3 +327,13 @@ def test_one_line_says_what_to_install():
     code = "import sys; sys.modules['stable_baselines3'] = None; import sprii_train.plugins.sb3"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ImportError: sprii_train.plugins.sb3 needs Stable-Baselines3: pip install stable-baselines3" in found.stderr
+
+
+def test_a_broken_package_says_why(tmp_path):
+    (tmp_path / "stable_baselines3.py").write_text("import no_such_helper", encoding="utf-8")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import sprii_train.plugins.sb3"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+    assert (
+        "Stable-Baselines3, which is installed but fails to import (pip install stable-baselines3 may mend it)" in said
+    )
+    assert said.rstrip().endswith("ModuleNotFoundError: No module named 'no_such_helper'")
