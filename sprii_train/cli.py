@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from sprii_envs.dependencies import PackageImportError, require
+
 try:
+    require("the command line", "tyro rich (for all commands: 'sprii[train]')", "tyro", "rich")
     import tyro
     from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, Positional, subcommand
-except ModuleNotFoundError:
-    sys.exit("sprii: the command line needs the training extra: pip install tyro rich, or the extra 'train'")
+
+    from sprii_train.terminal import console, size
+except PackageImportError as error:
+    print(f"sprii: {error}", file=sys.stderr)
+    sys.exit(2)
 
 from sprii_train.cli_overcooked import OvercookedCommand
 
@@ -24,6 +30,8 @@ BankName = Literal["d-clean", "spring", "spring-sealed", "poke-factorial", "poke
 
 def main() -> None:
     """Entry point: parse, run, and turn a known failure into one line on stderr and exit status 2."""
+    if "COLUMNS" in os.environ:  # tyro lays its help out in it, for ever if it is 5
+        os.environ["COLUMNS"] = str(size("COLUMNS", sys.__stdout__))
     command = tyro.cli(
         OmitSubcommandPrefixes[
             Annotated[Quickstart, subcommand("quickstart")]
@@ -41,11 +49,17 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
+        for kind, (name, extras) in _EXTRAS.items():
+            if isinstance(command, kind):
+                require(name, f"'sprii[{extras}]'", *_TRAIN)
         command.run()
     except KeyboardInterrupt:
         sys.exit("sprii: stopped; the same command resumes")
-    except (ValueError, OSError, FloatingPointError) as error:
+    except (ValueError, OSError, FloatingPointError, PackageImportError) as error:
         print(f"sprii: {error}", file=sys.stderr)
+        sys.exit(2)
+    except MemoryError as error:
+        print(f"sprii: not enough memory: {error}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -138,6 +152,7 @@ class Reproduce:
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"--steps is {self.steps}; legal: an integer >= 1")
         root = self.out or Path(f"runs/{self.preset}")
+        check_folder(root / found.folder)
         arms = None if self.arms is None else tuple(arm.strip() for arm in self.arms.split(","))
         seeds = None if self.seeds is None else parse_seeds(self.seeds)
         written = [f"sprii reproduce {found.label}", f"--preset {self.preset}"]
@@ -187,7 +202,7 @@ class Build:
         protocol = PROTOCOLS[self.protocol].replace(**changes)
         if self.no_frames:
             protocol = protocol.replace(frames=None)
-        with Progress(transient=True) as progress:
+        with Progress(console=console(), transient=True) as progress:
             bar = progress.add_task("episodes", total=protocol.episodes)
             bank = build(
                 protocol,
@@ -205,7 +220,6 @@ class List:
 
     def run(self) -> None:
         """Print a table of the protocols."""
-        from rich.console import Console
         from rich.table import Table
 
         from sprii_envs.banks import PROTOCOLS, simulate
@@ -217,7 +231,7 @@ class List:
             systems = ", ".join(f"{count:,} {split}" for split, count in protocol.counts.items())
             size = sum(column.bytes for column in simulate.columns(protocol))
             table.add_row(name, systems, f"{protocol.episodes:,}", f"{size / 1e9:.2f} GB")
-        Console().print(table)
+        console().print(table)
 
 
 @dataclass
@@ -444,7 +458,6 @@ class EvaluatePendulum:
 
     def run(self) -> None:
         """Evaluate and print a table."""
-        from rich.console import Console
         from rich.table import Table
 
         from sprii_train.checkpoints import load
@@ -469,7 +482,7 @@ class EvaluatePendulum:
             success = f"{100 * trial.success.mean():.0f}%"
             sd = f"{trial.returns.std(ddof=1):.1f}" if self.episodes > 1 else "–"
             table.add_row(group, f"{trial.returns.mean():.1f}", sd, success)
-        Console().print(table)
+        console().print(table)
 
 
 @dataclass
@@ -514,6 +527,17 @@ class Benchmark:
             write_json(self.json, result)
 
 
+_TRAIN = ("torch", "safetensors", "sklearn", "scipy", "matplotlib", "jinja2", "tensorboard")
+"""What the extra `train` installs beside the two packages of the command line."""
+_EXTRAS = {
+    Quickstart: ("quickstart", "train"),
+    Reproduce: ("reproduce", "train"),
+    PendulumCommand: ("pendulum", "train"),
+    OvercookedCommand: ("overcooked", "train,overcooked"),
+}
+"""Commands that need more than the two packages of the command line: name and extras."""
+
+
 def check_folder(path: Path) -> None:
     """ValueError if a folder cannot be made there, before hours are spent on what it would hold."""
     there = next(each for each in (path, *path.absolute().parents) if each.exists())
@@ -530,7 +554,6 @@ def _check_json(path: Path | None) -> None:
 
 
 def _list_targets() -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from sprii_train.experiments.costs import estimate, span
@@ -545,14 +568,14 @@ def _list_targets() -> None:
     table.add_row("tab:dclean-full", title, *(dclean.get(name, "–") for name in PRESET_NAMES))
     for target in TARGETS.values():
         table.add_row(target.label, target.title, *(span(estimate(target, name)) for name in PRESET_NAMES))
-    console = Console(width=None if Console().is_terminal else 120)
-    console.print(table)
-    console.print(
+    screen = console()
+    screen.print(table)
+    screen.print(
         "Times are of one worker on this machine, from the measured seconds of an update scaled by this machine's rate "
         "of matrix products, with nothing trained yet: targets that share sources share them."
     )
     told = ", ".join(f"{alias} ({label})" for alias, label in ALIASES.items())
-    console.print(f"Other labels of these tables, and their figures: {told}", soft_wrap=True)
+    screen.print(f"Other labels of these tables, and their figures: {told}", soft_wrap=True)
 
 
 def _dclean(
@@ -601,6 +624,7 @@ def _dclean(
         raise ValueError(f"--workers is {workers}; legal: an integer >= 1")
     if out not in (Path("runs/quickstart"), Path(f"runs/dclean-{preset_name}")):
         written.append(f"--out {shlex.quote(str(out))}")
+    check_folder(out)
     print(f"D-Clean, preset {preset.name}: {preset.note}", file=sys.stderr)
     bank = open_bank(preset, out)
     planned = cells(preset, bank, population=population)

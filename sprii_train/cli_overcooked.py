@@ -77,8 +77,6 @@ class MeasurePartners:
 
     def run(self) -> None:
         """Print both and write the figure."""
-        from rich.console import Console
-        from rich.markup import escape
         from rich.table import Table
 
         from sprii_envs.fields import integer
@@ -89,6 +87,7 @@ class MeasurePartners:
         from sprii_train.overcooked.selfplay import crossplay, self_play
         from sprii_train.reports.figures import png
         from sprii_train.reports.overcooked import crossplay_figure
+        from sprii_train.terminal import console
 
         integer("--episodes", self.episodes, least=1, most=EPISODES)
         check_folder(self.out)
@@ -103,8 +102,8 @@ class MeasurePartners:
             about = [str(partner.source), f"{partner.checkpoint:,}", "yes" if partner.held_out else ""]
             before = recorded.get(partner.name)
             returns = [f"{before:.2f}" if isinstance(before, int | float) else "", f"{now:.2f}"]
-            table.add_row(escape(partner.name), *about, *returns)
-        Console(width=110).print(table)
+            table.add_row(partner.name, *about, *returns)
+        console().print(table)
         matrix = crossplay(game, neural, list(roster), seat=self.seat, episodes=self.episodes)
         egos = [partner.name for partner in neural]
         name = "crossplay" if self.seat == 0 else f"crossplay-seat-{self.seat}"
@@ -224,10 +223,8 @@ class OvercookedCommand:
 
     def run(self) -> None:
         """Run the chosen one, once the extra is there."""
-        try:
-            import sprii_envs.overcooked  # noqa: F401
-        except ImportError as error:
-            raise ValueError(error) from None
+        import sprii_envs.overcooked  # noqa: F401
+
         self.command.run()
 
 

@@ -12,7 +12,6 @@ installed is named and left out.
 import os
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -284,12 +283,13 @@ def _processor() -> str:
 
 def benchmark(seconds: float = 0.5, repeats: int = 5) -> dict[str, Any]:
     """Both tables, with the machine they were measured on; a progress bar goes to stderr."""
-    from rich.console import Console
     from rich.progress import Progress
+
+    from sprii_train.terminal import console
 
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without a display, and without complaining
     tables: dict[str, Any] = {"machine": machine(), "seconds": seconds, "repeats": repeats}
-    with Progress(console=Console(file=sys.stderr), transient=True) as bar:
+    with Progress(console=console(stderr=True), transient=True) as bar:
         for name, rows in (("steps", ROWS), ("frames", FRAMES)):
             task = bar.add_task(f"{name} per second")
 

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError, read_json, write_json
 from sprii_train.fit import Interrupted
+from sprii_train.terminal import console
 
 Report = Callable[[int, dict[str, float]], None]
 Told = tuple[int, float]
@@ -229,15 +230,13 @@ def _display(cells: Sequence[Cell]) -> Iterator[Callable[[str, int, float], None
     at = {c.title: 0 for c in cells}
     if sys.stderr.isatty():
         columns = (
-            TextColumn("{task.description:<28}"),
+            TextColumn("{task.description:<28}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[loss]}"),
+            TextColumn("{task.fields[loss]}", markup=False),
         )
-        from rich.console import Console
-
-        with Progress(*columns, console=Console(stderr=True)) as progress:
+        with Progress(*columns, console=console(stderr=True)) as progress:
             overall = progress.add_task("all steps", total=total, loss="")
             bars = {c.title: progress.add_task(c.title, total=c.steps, loss="", visible=False) for c in cells}
 

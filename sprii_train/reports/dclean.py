@@ -1,7 +1,6 @@
 """The D-Clean report: terminal table, `results.json`, figures and one self-contained HTML page."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from sprii_train.reports import figures
 from sprii_train.reports.claims import D_CLEAN_CLAIMS, Verdict, judge
 from sprii_train.reports.page import Page, Picture, Table, print_verdicts, spread, versions, write_page
 from sprii_train.reports.paper import paper_table
+from sprii_train.terminal import console
 
 COLUMNS = {
     "drag_r2": "Drag R² ↑",
@@ -158,11 +158,9 @@ def write_report(
 def print_summary(summary: Summary) -> None:
     """The table beside the paper's and the verdicts, on the terminal."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
-    width = None if Console().is_terminal else int(os.environ.get("COLUMNS", 120))
-    console = Console(width=width, highlight=False)
+    screen = console()
     shown = [column for column in COLUMNS if column != "target_variance"]
     table = Table(title="ours, and below it the paper (20,000 steps)", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("arm", no_wrap=True)
@@ -171,8 +169,8 @@ def print_summary(summary: Summary) -> None:
     for arm, columns in summary.measured.items():
         table.add_row(summary.labels[arm], *(spread(columns.get(c)) for c in shown))
         table.add_row("", *(spread(summary.paper.get(arm, {}).get(c)) for c in shown), style="dim", end_section=True)
-    console.print(table)
-    print_verdicts(summary.verdicts, console)
+    screen.print(table)
+    print_verdicts(summary.verdicts, screen)
 
 
 def _atlas_panels(cells: Sequence[DCleanCell], bank: Bank, root: Path) -> list:

@@ -4,10 +4,13 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter, FuncFormatter
 from numpy.typing import NDArray
 
 from sprii_train.analysis.statistics import Spread
@@ -25,10 +28,17 @@ COLOURS = {
 
 
 def png(figure: Figure, dpi: int = 120) -> bytes:
-    """Render to PNG bytes."""
+    """Render to PNG bytes. Names are drawn as they are: a `$` in one starts no formula, and TeX is never called."""
     FigureCanvasAgg(figure)
+    axes = [axis for each in figure.axes for axis in (each.xaxis, each.yaxis)]
+    computed = [axis for axis in axes if not isinstance(axis.get_major_formatter(), FixedFormatter | FuncFormatter)]
+    powers = {text for axis in computed for text in axis.get_ticklabels(which="both")}  # matplotlib's own, as 10⁻²
+    for text in figure.findobj(Text):
+        text.set_usetex(False)  # type: ignore[attr-defined]
+        text.set_parse_math(text in powers)  # type: ignore[attr-defined]
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi)
+    with rc_context({"text.usetex": False}):
+        figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
 

@@ -3,7 +3,6 @@
 import base64
 import csv
 import io
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,11 +13,14 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from matplotlib.figure import Figure
+from rich.console import Console
+from rich.text import Text
 
 from sprii_train.analysis.statistics import Interval, Spread
 from sprii_train.checkpoints import write_json, write_whole
 from sprii_train.reports.claims import FAILED, HELD, Verdict
 from sprii_train.reports.figures import png
+from sprii_train.terminal import console
 
 
 @dataclass(frozen=True)
@@ -110,26 +112,25 @@ def write_page(page: Page, root: Path, suffix: str = "") -> None:
 def print_page(page: Page) -> None:
     """Tables and verdicts on the terminal."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table as Shown
 
-    width = None if Console().is_terminal else int(os.environ.get("COLUMNS", 120))
-    console = Console(width=width, highlight=False)
+    screen = console()
     for table in page.tables:
         shown = Shown(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
         for i, column in enumerate(table.columns):
             shown.add_column(column, justify="right" if i else "left", overflow="fold")
         for number, row in enumerate(table.rows):
             shown.add_row(*row, style="dim" if number in table.paper else None)
-        console.print(shown)
-    print_verdicts(page.verdicts, console)
+        screen.print(shown)
+    print_verdicts(page.verdicts, screen)
 
 
-def print_verdicts(verdicts: Sequence[Verdict], console: Any) -> None:
+def print_verdicts(verdicts: Sequence[Verdict], screen: Console) -> None:
     """What held, in colour."""
     for verdict in verdicts:
         colour = {HELD: "green", FAILED: "red"}.get(verdict.status, "yellow")
-        console.print(f"[{colour}]{verdict.status}[/]: {verdict.text}", f"[dim]  {verdict.evidence}[/]", sep="\n")
+        screen.print(Text.assemble((verdict.status, colour), ": ", verdict.text))
+        screen.print(Text(f"  {verdict.evidence}", "dim"))
 
 
 def paper_table_of(title: str, panel: Sequence[Sequence[str]], note: str = "") -> Table:

@@ -110,7 +110,7 @@ def paired_contrasts(
         axis.axvline(0.0, color="black", linewidth=0.8)
         axis.set_yticks(range(rows), list(contrasts))
         axis.set_title(population, fontsize=10)
-        axis.set_xlabel(f"difference of MSE (10$^{{{np.log10(unit):.0f}}}$)")
+        axis.set_xlabel(f"difference of MSE (× {unit:g})")
         axis.grid(axis="x", alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylim(rows - 0.5, -0.5)

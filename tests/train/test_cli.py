@@ -1,6 +1,7 @@
 """The command line, run as a user runs it."""
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -137,6 +138,81 @@ def test_bad_input_is_one_line_and_writes_nothing(arguments, named, monkeypatch,
     assert named in err
     assert len(err.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+BLOCKED = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+sys.argv = ["sprii", *{arguments!r}]
+from sprii_train.cli import main
+main()
+"""
+EXTRAS = ("torch", "safetensors", "sklearn", "scipy", "matplotlib", "jinja2", "tensorboard")
+
+
+def without(names, *arguments):
+    """The command where the packages are not installed."""
+    code = BLOCKED.format(names=names, arguments=tuple(map(str, arguments)))
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extras"),
+    [
+        (("quickstart",), "train"),
+        (("reproduce", "--list"), "train"),
+        (("reproduce", "dclean"), "train"),
+        (("pendulum", "compare"), "train"),
+        (("pendulum", "train"), "train"),
+        (("pendulum", "evaluate", "model"), "train"),
+        (("overcooked", "compare"), "train,overcooked"),
+        (("overcooked", "partners", "train"), "train,overcooked"),
+        (("overcooked", "watch", "--ego", "a", "--partner", "b"), "train,overcooked"),
+    ],
+)
+def test_a_command_without_its_extra_is_one_line(arguments, extras):
+    done = without((*EXTRAS, "fcntl"), *arguments)
+    assert done.returncode == 2
+    assert done.stderr == f"sprii: {arguments[0]} needs {', '.join(EXTRAS)}: pip install 'sprii[{extras}]'\n"
+    assert not done.stdout
+
+
+@pytest.mark.parametrize("arguments", [("bank", "list"), ("relations", "list"), ("--help",)])
+def test_what_needs_no_training_runs_without_the_extra(arguments):
+    done = without((*EXTRAS, "jax", "jaxmarl", "mujoco", "pygame", "minari", "fcntl"), *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+@pytest.mark.parametrize("names", [("tyro",), ("rich",), ("tyro", "rich")])
+def test_the_command_line_without_its_own_packages_is_one_line(names):
+    done = without(names, "bank", "list")
+    assert done.returncode == 2
+    packages = "tyro rich (for all commands: 'sprii[train]')"
+    assert done.stderr == f"sprii: the command line needs {', '.join(names)}: pip install {packages}\n"
+
+
+def test_a_broken_package_is_one_line(tmp_path):
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.12: cannot open\\n shared object file')")
+    done = sprii("quickstart", env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
+    assert done.returncode == 2
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("sprii: quickstart needs torch, which is installed but fails to import")
+    assert said.endswith("OSError: libcudart.so.12: cannot open shared object file")
+
+
+@pytest.mark.parametrize("columns", ["abc", "0", "1", "²", "5", "9" * 12])
+def test_any_width_of_the_terminal_is_usable(columns):
+    for arguments in (("--help",), ("bank", "list")):
+        done = sprii(*arguments, env=os.environ | {"COLUMNS": columns, "LINES": columns})
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout
 
 
 def test_bank_list_names_what_can_be_built(monkeypatch, capsys):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib import rcParams
 from matplotlib.figure import Figure
 
 from sprii_train.analysis.statistics import Interval, Spread
@@ -118,6 +119,48 @@ def test_a_page_on_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch:
         "needs the arms b",
     ):
         assert words in out
+
+
+NAME = "[/b] <b> [link=http://x.org]$a$ $\\frac{$ :cat: {{ 1 + 1 }}"
+
+
+def test_names_are_no_markup_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
+    """On the terminal, in HTML and in figures, also where the user's matplotlib would call TeX."""
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setitem(rcParams, "text.usetex", True)
+    figure = Figure(figsize=(4, 3))
+    left, right = figure.subplots(1, 2)
+    left.bar([0, 1], [1, 2], label=NAME)
+    left.set_xticks([0, 1], [NAME, NAME])
+    left.legend(title=NAME)
+    right.set_yscale("log")
+    right.set_title(NAME)
+    named = replace(
+        page(),
+        title=NAME,
+        tables=[Table(NAME, [NAME, "b"], [[NAME, NAME], ["", NAME]], NAME, frozenset({1}))],
+        verdicts=[Verdict(NAME, NAME, NAME)],
+        pictures=[Picture("curve", NAME, NAME, figure)],
+        facts={NAME: NAME},
+        command=NAME,
+    )
+    write_page(named, tmp_path)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert text.count(NAME.replace("<", "&lt;").replace(">", "&gt;")) == 17
+    assert "<b>" not in text
+    print_page(named)
+    assert capsys.readouterr().out.count(NAME) == 8
+    powers = [label.get_parse_math() for label in right.get_yticklabels()]
+    assert powers
+    assert all(powers)
+    assert not left.get_xticklabels()[0].get_parse_math()
+
+
+@pytest.mark.parametrize("columns", ["abc", "0", "²", "-1"])
+def test_a_report_is_printed_whatever_the_width_is_said_to_be(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    print_page(page())
+    assert "0.1 [0.0, 0.2]" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
