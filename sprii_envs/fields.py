@@ -15,6 +15,10 @@ from typing import Any
 import numpy as np
 
 MOST = 2**31 - 1
+WORKERS = 4096
+"""At most so many processes, threads or jobs at once."""
+MANY = 10**6
+"""At most so many of what is held in memory, such as steps of an episode, episodes of a system, or candidates."""
 LARGEST = float(np.finfo(np.float32).max)
 
 

@@ -46,7 +46,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         image_size: int | Sequence[int] = 64,
     ) -> None:
         """`max_episode_steps=None` means no time limit; `system` pins one system in every slot."""
-        num_envs = check_count(num_envs, "num_envs", 1)
+        num_envs = check_count(num_envs, "num_envs", 1, 10**7)
         if max_episode_steps is not None:
             max_episode_steps = check_count(max_episode_steps, "max_episode_steps", 1, 2**62)
         modes = [mode.value for mode in AutoresetMode]

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.checks import is_real, reals
 from sprii_envs.core import SpriiEnv
+from sprii_envs.fields import MANY
 from sprii_envs.properties import PersistentProperties, unknown_name
 from sprii_envs.vector import SpriiVectorEnv
 
@@ -351,9 +352,9 @@ def _source(
     """What the arguments of `ContextObservation` mean; ValueError if they mean nothing."""
     if callable(context):
         for name, value in (("size", size), ("history", history)):
-            good = isinstance(value, int | np.integer) and is_real(value) and value >= 1
+            good = isinstance(value, int | np.integer) and is_real(value) and 1 <= value <= MANY
             if not good and (value is not None or name == "size"):
-                raise ValueError(f"an encoder needs {name}, an int ≥ 1, got {value!r}")
+                raise ValueError(f"an encoder needs {name}, an int ≥ 1 and ≤ {MANY}, got {value!r}")
         return _Encoded(context, int(size or 0), history, single)
     for name, value in (("size", size), ("history", history)):
         if value is not None:

@@ -20,6 +20,7 @@ except PackageImportError as error:
     print(f"sprii: {error}", file=sys.stderr)
     sys.exit(2)
 
+from sprii_envs.fields import WORKERS, integer, number
 from sprii_train.cli_overcooked import OvercookedCommand
 
 PresetName = Literal["smoke", "quick", "paper"]
@@ -147,10 +148,9 @@ class Reproduce:
         found = target(self.target)
         if self.population != "test":
             raise ValueError(f"--population is of dclean; {self.target} says itself which systems it is of")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"--workers is {self.workers}; legal: an integer >= 1")
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"--steps is {self.steps}; legal: an integer >= 1")
+        _check_workers(self.workers)
+        if self.steps is not None:
+            integer("--steps", self.steps, least=1, most=10**9)
         root = self.out or Path(f"runs/{self.preset}")
         check_folder(root / found.folder)
         arms = None if self.arms is None else tuple(arm.strip() for arm in self.arms.split(","))
@@ -199,6 +199,7 @@ class Build:
             raise ValueError("--frames and --no-frames exclude each other")
         given = {"frames": self.frames, "rollouts": self.rollouts, "seed": self.seed}
         changes = {name: value for name, value in given.items() if value is not None}
+        _check_workers(self.workers)
         protocol = PROTOCOLS[self.protocol].replace(**changes)
         if self.no_frames:
             protocol = protocol.replace(frames=None)
@@ -377,8 +378,7 @@ class ComparePendulum:
             raise ValueError(f"--rows names {unknown[0]!r}; legal: {', '.join(CONTROL_RECIPES)}")
         if len(set(rows)) < len(rows):
             raise ValueError(f"--rows names a row twice: {self.rows}")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"--workers is {self.workers}; legal: an integer >= 1")
+        _check_workers(self.workers)
         if self.seeds is not None:
             preset = replace(preset, seeds=parse_seeds(self.seeds))
         check_folder(root)
@@ -420,6 +420,9 @@ class TrainPendulum:
         from sprii_train.control.loop import train_control
         from sprii_train.experiments.pendulum import PRESETS
 
+        if self.iterations is not None:
+            integer("--iterations", self.iterations, least=1, most=10_000)
+        integer("--seed", self.seed)
         base = PRESETS[self.preset].run
         config = replace(
             base,
@@ -466,10 +469,9 @@ class EvaluatePendulum:
         from sprii_train.fit import usable_device
         from sprii_train.learners.cadm import CaDM
 
-        if self.episodes < 1:
-            raise ValueError(f"--episodes is {self.episodes}; legal: an integer >= 1")
-        if not 0 <= self.seed < 2**31:
-            raise ValueError(f"--seed is {self.seed}; legal: an integer from 0 to 2³¹ − 1")
+        integer("--horizon", self.horizon, least=1, most=1_000)
+        integer("--episodes", self.episodes, least=1, most=10_000)
+        integer("--seed", self.seed)
         device = usable_device(self.device)
         if (self.model / "model").is_dir():
             raise ValueError(f"{self.model} is the folder of a run; its model is {self.model / 'model'}")
@@ -518,8 +520,8 @@ class Benchmark:
         from sprii_envs.files import write_json
         from sprii_train.benchmarks.envs import benchmark, report
 
-        if not (self.seconds > 0.0 and self.repeats >= 1):
-            raise ValueError(f"--seconds must be > 0 and --repeats ≥ 1, got {self.seconds} and {self.repeats}")
+        number("--seconds", self.seconds, above=0, most=3600)
+        integer("--repeats", self.repeats, least=1, most=1_000)
         _check_json(self.json)
         result = benchmark(self.seconds, self.repeats)
         print(report(result))
@@ -543,6 +545,11 @@ def check_folder(path: Path) -> None:
     there = next(each for each in (path, *path.absolute().parents) if each.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise ValueError(f"--out is {path}, but {there} is not a folder that can be written to")
+
+
+def _check_workers(workers: int | None) -> None:
+    if workers is not None:
+        integer("--workers", workers, least=1, most=WORKERS)
 
 
 def _check_json(path: Path | None) -> None:
@@ -620,8 +627,7 @@ def _dclean(
     if device != "cpu":
         preset = replace(preset, train=replace(preset.train, device=device))
         written.append(f"--device {device}")
-    if workers is not None and workers < 1:
-        raise ValueError(f"--workers is {workers}; legal: an integer >= 1")
+    _check_workers(workers)
     if out not in (Path("runs/quickstart"), Path(f"runs/dclean-{preset_name}")):
         written.append(f"--out {shlex.quote(str(out))}")
     check_folder(out)

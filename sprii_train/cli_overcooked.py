@@ -145,7 +145,7 @@ class ComparePartners:
         """Build the bank, train, evaluate and report."""
         from dataclasses import replace
 
-        from sprii_envs.fields import integer
+        from sprii_envs.fields import WORKERS, integer
         from sprii_train.cli import check_folder
         from sprii_train.experiments.grid import run_grid
         from sprii_train.experiments.overcooked import PARTNER_RECIPES, PRESETS, cells
@@ -160,7 +160,7 @@ class ComparePartners:
         if len(set(arms)) < len(arms):
             raise ValueError(f"--arms names an arm twice: {self.arms}")
         if self.workers is not None:
-            integer("--workers", self.workers, least=1)
+            integer("--workers", self.workers, least=1, most=WORKERS)
         check_folder(root)
         if self.seeds is not None:
             preset = replace(preset, seeds=parse_seeds(self.seeds))

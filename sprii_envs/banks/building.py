@@ -37,6 +37,7 @@ from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.simulate import Chunk
 from sprii_envs.banks.storage import BankError, Column
 from sprii_envs.dependencies import PackageImportError
+from sprii_envs.fields import WORKERS, integer
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.world import draw_states
 
@@ -81,8 +82,7 @@ def build(
     protocol, another builder, a killed worker, or a folder that is not a bank (which is never replaced). ValueError for
     a protocol that cannot be built or recorded: with a behaviour that is not registered, say (`banks.register`).
     """
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers}")
+    workers = integer("workers", workers, least=1, most=WORKERS)
     place, path = files.absolute(path), Path(os.path.realpath(path))
     with _disk_errors(path):
         if _finished(protocol, path, overwrite):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.banks.kinds import Registry, Unregistered
-from sprii_envs.fields import check, integer, integers, numbers
+from sprii_envs.fields import MANY, check, integer, integers, numbers
 from sprii_envs.properties import Array, PersistentProperties, SystemDistribution
 
 Levels = Mapping[str, int | Sequence[float]]
@@ -56,7 +56,7 @@ class Uniform:
     count: int
 
     def __post_init__(self) -> None:
-        check(self, integer, "count", least=1)
+        check(self, integer, "count", least=1, most=MANY)
 
     def draw(self, properties: PersistentProperties, rng: np.random.Generator) -> Drawn:
         """See `Population.draw`."""

@@ -18,7 +18,7 @@ from sprii_envs.banks.populations import (
     Uniform,
     Union,
 )
-from sprii_envs.fields import check, flag, instance, integer
+from sprii_envs.fields import MANY, check, flag, instance, integer
 
 
 class Part(NamedTuple):
@@ -72,8 +72,8 @@ class BankProtocol:
         object.__setattr__(self, "constants", dict(self.constants))
         object.__setattr__(self, "sealed_splits", tuple(self.sealed_splits))
         check(self, instance, "name", "env_id", of=str)
-        check(self, integer, "version", "systems_per_chunk", least=1)
-        check(self, integer, "steps", least=2)
+        check(self, integer, "version", "systems_per_chunk", least=1, most=MANY)
+        check(self, integer, "steps", least=2, most=MANY)
         check(self, integer, "seed", most=2**64 - 1)
         check(self, flag, "nested")
         systems: dict[str, int | Population] = {}
@@ -81,7 +81,7 @@ class BankProtocol:
         for split, given in dict(self.systems).items():
             if hasattr(given, "count"):
                 populations.KINDS.check(given)
-            count = integer(f"BankProtocol.systems[{split!r}]", getattr(given, "count", given), least=1)
+            count = integer(f"BankProtocol.systems[{split!r}]", getattr(given, "count", given), least=1, most=MANY)
             systems[split] = given if hasattr(given, "count") else count
         object.__setattr__(self, "systems", systems)
         if not self.systems or not all(isinstance(split, str) and split for split in self.systems):
@@ -100,7 +100,7 @@ class BankProtocol:
             lengths[kind] = integer(f"BankProtocol.lengths[{kind!r}]", length, least=2, most=self.steps)
         object.__setattr__(self, "lengths", lengths)
         if not isinstance(self.rollouts, Mapping):
-            check(self, integer, "rollouts", least=1)
+            check(self, integer, "rollouts", least=1, most=MANY)
             return
         if set(self.rollouts) != set(self.systems):
             raise ValueError(f"rollouts must name the splits {list(self.systems)}, got {list(self.rollouts)}")
@@ -112,7 +112,7 @@ class BankProtocol:
             if not ordered[split]:
                 raise ValueError(f"rollouts[{split!r}] must name at least one kind of episode")
             for kind, count in ordered[split].items():
-                ordered[split][kind] = integer(f"BankProtocol.rollouts[{split!r}][{kind!r}]", count, least=1)
+                ordered[split][kind] = integer(f"BankProtocol.rollouts[{split!r}][{kind!r}]", count, least=1, most=MANY)
         object.__setattr__(self, "rollouts", ordered)
 
     @property

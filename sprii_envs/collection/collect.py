@@ -64,8 +64,8 @@ def collect_related(
         raise TypeError(f"env must be a Gymnasium environment, got {env!r}: pass gym.make(...)")
     systems = _listed(systems)
     total = systems if isinstance(systems, int) else len(systems)
-    each = check_count(episodes_per_system, "episodes_per_system", 1)
-    steps = check_count(steps, "steps", 1)
+    each = check_count(episodes_per_system, "episodes_per_system", 1, 10**6)
+    steps = check_count(steps, "steps", 1, 10**6)
     seed = check_count(seed, "seed")
     # Two seeds an episode: of its reset and of its random actions. Below 2^31: some environments seed NumPy's global
     # generator, which takes 32 bits.
@@ -87,7 +87,7 @@ def _listed(systems: Any) -> int | list[Any]:
         if len(systems) == 0:
             raise ValueError("systems must hold at least one system")
         return list(systems)
-    return check_count(systems, "systems", 1)
+    return check_count(systems, "systems", 1, 10**6)
 
 
 class _Single(Recorder):

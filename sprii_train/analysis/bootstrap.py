@@ -377,5 +377,5 @@ def _check(draws: int, level: float, seed: int) -> None:
     integer("seed", seed, most=2**64 - 1)
     integer("draws", draws, least=1)
     least = int(np.ceil(2 / (1 - level) - 1e-9))  # one draw in each tail
-    if draws < least:
-        raise ValueError(f"draws is {draws}; legal at level {level:g}: at least {least}")
+    if not least <= draws <= 10**7:
+        raise ValueError(f"draws is {draws}; legal at level {level:g}: at least {least}, at most 10,000,000")

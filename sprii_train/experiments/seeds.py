@@ -1,5 +1,10 @@
 """Which sources to train, as written on the command line."""
 
+from sprii_envs.fields import MOST
+
+SOURCES = 10_000
+"""Sources of one command."""
+
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """`"3"` is sources 0, 1, 2; `"0,4,7"` is those; `"5,"` is source 5 alone.
@@ -15,8 +20,10 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     if "," not in text:
         if len(numbers) != 1 or numbers[0] < 1:
             raise ValueError(f"--seeds {text!r} trains nothing; {legal}")
+        if numbers[0] > SOURCES:
+            raise ValueError(f"--seeds {text} is a count of more than {SOURCES:,} sources; {legal}")
         return tuple(range(numbers[0]))
-    if not numbers or min(numbers) < 0 or max(numbers) >= 2**31:
+    if not numbers or min(numbers) < 0 or max(numbers) > MOST:
         raise ValueError(f"--seeds {text!r} has no seed, or one outside 0 … 2³¹−1; {legal}")
     if repeated := sorted({n for n in numbers if numbers.count(n) > 1}):
         raise ValueError(f"--seeds {text!r} names seed {repeated[0]} twice: it would count as two sources; {legal}")

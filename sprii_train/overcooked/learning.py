@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sprii_envs.banks.storage import BankError
+from sprii_envs.fields import WORKERS, integer
 from sprii_envs.files import lock
 from sprii_envs.overcooked.bank import (
     COLUMNS,
@@ -71,8 +72,8 @@ def build_histories(
     config = replace(EGO, kitchens=protocol.kitchens)
     if protocol.kitchens % config.minibatches:
         raise ValueError(f"kitchens is {protocol.kitchens}; legal: a multiple of {config.minibatches}")
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers is {workers}; legal: an integer >= 1")
+    if workers is not None:
+        workers = integer("workers", workers, least=1, most=WORKERS)
     place = Path(os.path.realpath(folder))
     parts = place.with_name(f".{place.name}-{identity(protocol, partners, made)[:12]}")
     with lock(parts.with_suffix(".lock"), error=BankError):

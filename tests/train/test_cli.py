@@ -14,6 +14,7 @@ import gymnasium
 import pytest
 
 import sprii_envs  # noqa: F401  (registers the environments)
+from sprii_envs.dependencies import is_absent
 from sprii_train.cli import main
 
 SPRII = [sys.executable, "-m", "sprii_train"]
@@ -215,6 +216,69 @@ def test_any_width_of_the_terminal_is_usable(columns):
         assert done.stdout
 
 
+@pytest.mark.parametrize("huge", [2**32, 2**64, 10**30])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("quickstart", "--seeds"),
+        ("quickstart", "--seeds", "0,"),
+        ("quickstart", "--workers"),
+        ("reproduce", "dclean", "--seeds"),
+        ("reproduce", "dclean", "--steps"),
+        ("reproduce", "tab:refinement-full", "--seeds"),
+        ("reproduce", "tab:refinement-full", "--steps"),
+        ("reproduce", "tab:refinement-full", "--workers"),
+        ("bank", "build", "d-clean", "bank", "--rollouts"),
+        ("bank", "build", "d-clean", "bank", "--frames"),
+        ("bank", "build", "d-clean", "bank", "--workers"),
+        ("pendulum", "compare", "--seeds"),
+        ("pendulum", "compare", "--workers"),
+        ("pendulum", "train", "--seed"),
+        ("pendulum", "train", "--iterations"),
+        ("pendulum", "evaluate", "model", "--horizon"),
+        ("pendulum", "evaluate", "model", "--episodes"),
+        ("pendulum", "evaluate", "model", "--seed"),
+        ("benchmark", "envs", "--repeats"),
+        ("benchmark", "envs", "--seconds"),
+        ("overcooked", "partners", "train", "--seeds"),
+        ("overcooked", "partners", "train", "--held-out"),
+        ("overcooked", "partners", "train", "--iterations"),
+        ("overcooked", "partners", "train", "--checkpoints"),
+        ("overcooked", "partners", "train", "--max-steps"),
+        ("overcooked", "partners", "train", "--view"),
+        ("overcooked", "partners", "measure", "--episodes"),
+        ("overcooked", "compare", "--seeds"),
+        ("overcooked", "compare", "--workers"),
+        ("overcooked", "watch", "--ego", "a", "--partner", "b", "--seed"),
+    ],
+)
+def test_every_number_has_an_upper_end(arguments, huge, monkeypatch, capsys, tmp_path):
+    if arguments[0] == "overcooked" and is_absent("jaxmarl"):
+        pytest.skip("needs jaxmarl")
+    monkeypatch.chdir(tmp_path)
+    value = f"{arguments[-1]}{huge}" if arguments[-1].endswith(",") else huge
+    *options, last = arguments
+    status, out, err = in_process(monkeypatch, capsys, *options, *([value] if last.endswith(",") else [last, value]))
+    assert status == 2
+    (said,) = err.strip().splitlines()
+    assert str(huge) in said or str(float(huge)) in said
+    assert "legal" in said or "must be" in said
+    assert not out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("option", "value"), [("held-out", "1e400"), ("held-out", "nan"), ("checkpoints", "nan")])
+def test_numbers_of_partners_are_numbers(option, value, monkeypatch, capsys, tmp_path):
+    if is_absent("jaxmarl"):
+        pytest.skip("needs jaxmarl")
+    monkeypatch.chdir(tmp_path)
+    status, _, err = in_process(monkeypatch, capsys, "overcooked", "partners", "train", f"--{option}", value)
+    assert status == 2
+    (said,) = err.strip().splitlines()
+    assert "legal: " in said
+    assert value in said
+
+
 def test_bank_list_names_what_can_be_built(monkeypatch, capsys):
     from typing import get_args
 
@@ -311,6 +375,7 @@ def test_relations_audit_prints_what_a_kernel_draws(poke, monkeypatch, capsys, t
         (("--relation", "G1", "--split", "sealed"), "--unseal opens it"),
         (("--relation", "G1", "--split", "trian"), "no split 'trian'"),
         (("--relation", "G1", "--seed", "-1"), "seed must be at least 0, got -1"),
+        (("--relation", "G1", "--seed", str(2**64)), "seed must be at most 18446744073709551615"),
         (("--relation", "G2", "--split", "sealed", "--unseal"), "32 of 32 recipients have no legal donor"),
     ],
 )

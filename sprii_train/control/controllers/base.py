@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from sprii_envs.fields import check, instance, integer, number, shown
+from sprii_envs.fields import MANY, check, instance, integer, number, shown
 
 Score = Callable[[Tensor], Tensor]
 """Action sequences (E, N, H, A) float32, within the bounds → returns (E, N), higher is better.
@@ -23,6 +23,10 @@ Bounds = tuple[Tensor, Tensor]
 """The least and the greatest action, (A,) each, on the device that plans."""
 
 AnyState = TypeVar("AnyState", bound=tuple[Tensor, ...])
+
+
+HORIZON = 10_000
+"""Steps of a plan, at most."""
 
 
 class Plan(NamedTuple):
@@ -133,7 +137,8 @@ def reset(state: AnyState, episodes: Tensor) -> AnyState:
 
 def check_elites(config: Any) -> None:
     """ValueError for settings of a cross-entropy method that are not legal."""
-    check(config, integer, "candidates", "elites", "iterations", "horizon", least=1)
+    check(config, integer, "candidates", "elites", "iterations", least=1, most=MANY)
+    check(config, integer, "horizon", least=1, most=HORIZON)
     check(config, number, "smoothing", least=0, below=1)
     check(config, number, "variance", above=0)
     if config.elites > config.candidates:

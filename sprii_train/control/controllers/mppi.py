@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sprii_envs.fields import check, integer, number
-from sprii_train.control.controllers.base import Bounds, Plan, Score, box, check_warm, evaluate, shift
+from sprii_envs.fields import MANY, check, integer, number
+from sprii_train.control.controllers.base import HORIZON, Bounds, Plan, Score, box, check_warm, evaluate, shift
 from sprii_train.control.controllers.noise import normal
 
 
@@ -37,7 +37,8 @@ class MPPI:
     alpha: float = 0.0
 
     def __post_init__(self) -> None:
-        check(self, integer, "candidates", "iterations", "horizon", least=1)
+        check(self, integer, "candidates", "iterations", least=1, most=MANY)
+        check(self, integer, "horizon", least=1, most=HORIZON)
         check(self, number, "temperature", "variance", above=0)
         check(self, number, "alpha", least=0, most=1)
 

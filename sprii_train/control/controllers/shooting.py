@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sprii_envs.fields import check, integer
-from sprii_train.control.controllers.base import Bounds, Plan, Score, best, box, check_warm, evaluate
+from sprii_envs.fields import MANY, check, integer
+from sprii_train.control.controllers.base import HORIZON, Bounds, Plan, Score, best, box, check_warm, evaluate
 from sprii_train.control.controllers.noise import uniform
 
 
@@ -23,7 +23,8 @@ class Shooting:
     horizon: int = 30
 
     def __post_init__(self) -> None:
-        check(self, integer, "candidates", "horizon", least=1)
+        check(self, integer, "candidates", least=1, most=MANY)
+        check(self, integer, "horizon", least=1, most=HORIZON)
 
     @property
     def sequences(self) -> int:

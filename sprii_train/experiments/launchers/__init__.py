@@ -4,6 +4,7 @@ import importlib
 from typing import Any
 
 from sprii_envs import dependencies
+from sprii_envs.fields import WORKERS, integer
 from sprii_train.experiments.grid import Launcher
 
 NAMES = ("local", "slurm", "ray")
@@ -13,8 +14,11 @@ def named_launcher(name: str, *, workers: int | None, threads: int) -> Launcher:
     """The launcher of that name, with its defaults.
 
     Raises:
-        ValueError: for an unknown name, or a launcher whose package or cluster is not there.
+        ValueError: for an unknown name, an illegal number, or a launcher whose package or cluster is not there.
     """
+    if workers is not None:
+        integer("workers", workers, least=1, most=WORKERS)
+    integer("threads", threads, least=1, most=WORKERS)
     if name == "local":
         from sprii_train.experiments.launchers.local import Local
 
