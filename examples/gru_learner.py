@@ -3,8 +3,8 @@
     python examples/gru_learner.py
 
 `Forecaster` is an ordinary recurrent model: it reads states and actions and predicts future states.
-`SpriiGRU` adds the six operations of `sprii_train.protocol.Learner`; nothing else is needed to train it with
-Align and Cross, to resume it, or to measure what its context holds. Printed is the R² of a ridge regression
+`SpriiGRU` adds the five operations of `sprii_train.protocol.Learner` and `prepare`; nothing else is needed to train
+it with Align and Cross, to resume it, or to measure what its context holds. Printed is the R² of a ridge regression
 of the hidden drag on the context z_p of one window, fitted on training systems and read on validation systems:
 untrained, after the native loss alone, and after Align + Cross, from the same initial weights and windows.
 It is one seed of a small run, an example and no comparison: forecasting alone also teaches this learner drag.

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 from gymnasium.error import DependencyNotInstalled
 
+_DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow"}
+"""Import name → name that pip knows, where they differ."""
+
 
 class PackageImportError(DependencyNotInstalled, ImportError):
     """A package is absent, or is installed and fails to import; says which, why, and what to install."""
@@ -47,7 +50,8 @@ def require(who: str, pip: str, *packages: str) -> None:
         PackageImportError: naming every one that is absent, or the first that fails to import.
     """
     if absent := [package for package in packages if is_absent(package)]:
-        raise PackageImportError(f"{who} needs {', '.join(absent)}: pip install {pip}")
+        names = ", ".join(_DISTRIBUTIONS.get(package, package) for package in absent)
+        raise PackageImportError(f"{who} needs {names}: pip install {pip}")
     for package in packages:
         with needed(f"{who} needs {package}", pip, package):
             importlib.import_module(package)

@@ -1,1 +1,1 @@
-"""Formation (later Use and Value): what a learner's contexts contain, measured on frozen weights."""
+"""Formation, Use and Value of frozen weights, the statistics of all three, and the propositions as functions."""

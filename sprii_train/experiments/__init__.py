@@ -1,1 +1,1 @@
-"""One file per experiment of the paper, and the grid that runs its cells."""
+"""Worlds, budgets and sources; what is measured of a source; the paper's tables; the grid that runs resumable cells."""

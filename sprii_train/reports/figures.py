@@ -1,4 +1,4 @@
-"""Figures of the D-Clean report, drawn without a display."""
+"""PNG bytes of any figure, without a display; the figures of D-Clean's report, atlases and courses of training."""
 
 import io
 from collections.abc import Mapping, Sequence

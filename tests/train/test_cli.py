@@ -180,7 +180,10 @@ def without(names, *arguments):
 def test_a_command_without_its_extra_is_one_line(arguments, extras):
     done = without((*EXTRAS, "fcntl"), *arguments)
     assert done.returncode == 2
-    assert done.stderr == f"sprii: {arguments[0]} needs {', '.join(EXTRAS)}: pip install 'sprii[{extras}]'\n"
+    assert (
+        done.stderr
+        == f"sprii: {arguments[0]} needs {', '.join(EXTRAS).replace('sklearn', 'scikit-learn')}: pip install 'sprii[{extras}]'\n"
+    )
     assert not done.stdout
 
 
