@@ -180,10 +180,8 @@ def without(names, *arguments):
 def test_a_command_without_its_extra_is_one_line(arguments, extras):
     done = without((*EXTRAS, "fcntl"), *arguments)
     assert done.returncode == 2
-    assert (
-        done.stderr
-        == f"sprii: {arguments[0]} needs {', '.join(EXTRAS).replace('sklearn', 'scikit-learn')}: pip install 'sprii[{extras}]'\n"
-    )
+    names = ", ".join(EXTRAS).replace("sklearn", "scikit-learn")
+    assert done.stderr == f"sprii: {arguments[0]} needs {names}: pip install 'sprii[{extras}]'\n"
     assert not done.stdout
 
 
