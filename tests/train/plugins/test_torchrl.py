@@ -287,6 +287,8 @@ def test_a_first_filling_and_what_lies_elsewhere_are_no_change():
     emptied.extend(torch.cat([part(6), part(8), part(10)]))
     with pytest.raises(StaleError):
         emptied.sample()
+
+
 def test_a_broken_package_says_why(tmp_path):
     (tmp_path / "tensordict.py").write_text("raise OSError('undefined symbol: _ZN3c10')", encoding="utf-8")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import sprii_train.plugins.torchrl"
