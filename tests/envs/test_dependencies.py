@@ -126,3 +126,25 @@ def test_broken_packages_of_datasets_say_why(tmp_path):
     said = run(code, folder).stderr.splitlines()[-1]
     assert "Minari datasets need Minari 0.5.4 or newer with HDF5 and Pillow, which is installed but fails" in said
     assert said.endswith("OSError: libhdf5.so: cannot open shared object file")
+
+
+def test_every_module_imports_without_locks_and_without_extras():
+    """As on Windows, which has no `fcntl`, after a base installation."""
+    code = """
+import importlib, pkgutil, sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("fcntl", "resource", "mujoco", "pygame", "minari", "h5py", "PIL", "torch"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import sprii_envs
+for module in pkgutil.walk_packages(sprii_envs.__path__, "sprii_envs."):
+    if "overcooked" not in module.name:
+        importlib.import_module(module.name)
+        print(module.name)
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) > 40
