@@ -1,92 +1,67 @@
-"""Learners and training states on disk: safetensors and JSON, written whole or not at all, never unpickled."""
+"""Learners and training states on disk: safetensors and JSON, with checksums, whole or absent, never unpickled."""
 
-import contextlib
 import json
-import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from sprii_envs.files import (
+    FileError,
+    check_file,
+    collect,
+    inventory,
+    read_json,
+    recover,
+    write_json,
+    written_file,
+    written_folder,
+)
+from sprii_train.identity import digest
 from sprii_train.learners import LEARNERS
 
 
-class CheckpointError(ValueError):
+class CheckpointError(FileError):
     """A checkpoint that is damaged, or that belongs to another learner, recipe or bank."""
 
 
-@contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `path` when the block succeeds and vanishes when it does not.
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file, whole or not at all.
 
-    What was at `path` stays until the new folder is whole, and is only set aside, not gone, until that is in place.
+    Raises:
+        OSError: naming the file, if it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary, aside = (path.with_name(f".{path.name}-{uuid4().hex[:12]}") for _ in range(2))
-    temporary.mkdir()
+    with written_file(path) as temporary:
+        _save(tensors, temporary, path)
+
+
+def _save(tensors: Mapping[str, Tensor], path: Path, shown: Path) -> None:
     try:
-        yield temporary
-        for file in temporary.iterdir():
-            with open(file, "rb") as handle:
-                os.fsync(handle.fileno())
-        if path.exists():
-            os.replace(path, aside)
-        os.replace(temporary, path)
-        shutil.rmtree(aside, ignore_errors=True)
-    except BaseException as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if aside.exists() and not path.exists():
-            os.replace(aside, path)
-        if isinstance(error, SafetensorError):
-            raise OSError(f"{path} could not be written: {error}") from None
-        raise
+        save_file({name: value.contiguous() for name, value in tensors.items()}, path)
+    except SafetensorError as error:
+        raise OSError(f"{shown} could not be written: {error}") from None
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write beside `path` and rename into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write JSON beside `path` and rename it into place."""
-    write_whole(path, (json.dumps(data, indent=2, allow_nan=False) + "\n").encode())
-
-
-def read_json(path: Path) -> Any:
-    """Read JSON, or raise `CheckpointError` naming the file."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} does not exist") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path} is damaged: not JSON ({error})") from None
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file, or raise `CheckpointError` naming the file."""
+def read_tensors(path: Path, remedy: str = "") -> dict[str, Tensor]:
+    """Read a safetensors file, or raise `CheckpointError` naming the file, with what to do about it."""
+    advice = f"; {remedy}" if remedy else ""
     try:
         return load_file(path)
     except FileNotFoundError:
-        raise CheckpointError(f"{path} does not exist") from None
+        raise CheckpointError(f"{path} does not exist{advice}") from None
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged or truncated: {error}") from None
+        raise CheckpointError(f"{path} is damaged or truncated: {error}{advice}") from None
 
 
-def load_weights(module: nn.Module, tensors: dict[str, Tensor], origin: Path) -> None:
-    """Load weights after checking every name and shape; the module is untouched when they do not fit."""
+def _check_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: Path, remedy: str) -> None:
+    """CheckpointError unless names, shapes and types are the module's, and what is finite there is finite here."""
     own = module.state_dict()
     missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     wrong = [k for k in own.keys() & tensors.keys() if own[k].shape != tensors[k].shape]
@@ -98,7 +73,19 @@ def load_weights(module: nn.Module, tensors: dict[str, Tensor], origin: Path) ->
             f"{origin} is of another architecture: tensor {first!r} is {have} there and {want} in this "
             f"{type(module).__name__} ({len(missing)} missing, {len(extra)} unexpected, {len(wrong)} of another shape)"
         )
-    module.load_state_dict(tensors)
+    for name, value in own.items():
+        if tensors[name].dtype != value.dtype:
+            reason = f"tensor {name!r} is {tensors[name].dtype}, not {value.dtype}"
+            raise CheckpointError(f"{origin} is damaged: {reason}; {remedy}")
+        if not torch.isfinite(tensors[name]).all() and torch.isfinite(value).all():
+            raise CheckpointError(f"{origin} is damaged: tensor {name!r} is not finite; {remedy}")
+
+
+def _check_files(folder: Path, described: Mapping[str, Any], names: tuple[str, ...], remedy: str) -> None:
+    files = described.get("files")
+    for name in names:
+        entry = files.get(name) if isinstance(files, Mapping) else None
+        check_file(folder / name, entry, error=CheckpointError, remedy=remedy)
 
 
 def save(learner: nn.Module, path: str | Path) -> None:
@@ -110,9 +97,15 @@ def save(learner: nn.Module, path: str | Path) -> None:
     kind = next((name for name, (cls, _) in LEARNERS.items() if type(learner) is cls), None)
     if kind is None:
         raise ValueError(f"{type(learner).__name__} is not a registered learner; legal: {', '.join(LEARNERS)}")
-    with written_whole(Path(path)) as folder:
-        save_file({k: v.contiguous() for k, v in learner.state_dict().items()}, folder / "model.safetensors")
-        write_json(folder / "config.json", {"learner": kind, "config": asdict(learner.config)})  # type: ignore[arg-type]
+    with written_folder(path) as folder:
+        _save(learner.state_dict(), folder / "model.safetensors", Path(path) / "model.safetensors")
+        described = {"learner": kind, "config": asdict(learner.config)}  # type: ignore[arg-type]
+        kept = {"sha256": _description(described), "files": inventory(folder)}
+        write_json(folder / "config.json", described | kept)
+
+
+def _description(described: Mapping[str, Any]) -> str:
+    return digest(json.dumps([described["learner"], described["config"]], sort_keys=True))
 
 
 def load(path: str | Path) -> nn.Module:
@@ -122,22 +115,29 @@ def load(path: str | Path) -> nn.Module:
         CheckpointError: naming the file that is missing or damaged, the unknown learner or field, or the tensor
             that does not fit.
     """
-    folder = Path(path)
-    described = read_json(folder / "config.json")
-    if not isinstance(described, dict) or str(described.get("learner")) not in LEARNERS:
-        raise CheckpointError(f"{folder / 'config.json'} names no known learner; legal: {', '.join(LEARNERS)}")
+    folder, config = Path(path), Path(path) / "config.json"
+    recover(folder)
+    remedy = f"remove {folder}, and let what wrote it write it again"
+    described = read_json(config, CheckpointError, remedy)
+    if str(described.get("learner")) not in LEARNERS:
+        raise CheckpointError(f"{config} names no known learner; legal: {', '.join(LEARNERS)}")
     cls, config_cls = LEARNERS[described["learner"]]
     known = {field.name for field in fields(config_cls)}
     if not isinstance(described.get("config"), dict):
-        raise CheckpointError(f"{folder / 'config.json'} does not describe a learner: it has no config")
+        raise CheckpointError(f"{config} does not describe a learner: it has no config; {remedy}")
     if unknown := sorted(described["config"].keys() - known):
-        raise CheckpointError(f"{folder / 'config.json'} has unknown fields {unknown}; legal: {sorted(known)}")
+        raise CheckpointError(f"{config} has unknown fields {unknown}; legal: {sorted(known)}")
     try:
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in described["config"].items()}
         learner = cls(config_cls(**values))
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{folder / 'config.json'} does not describe a learner: {error}") from None
-    load_weights(learner, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
+    except Exception as error:  # whatever a constructor makes of numbers that nobody meant
+        raise CheckpointError(f"{config} does not describe a learner: {error}; {remedy}") from error
+    tensors = read_tensors(folder / "model.safetensors", remedy)
+    _check_weights(learner, tensors, folder / "model.safetensors", remedy)
+    _check_files(folder, described, ("model.safetensors",), remedy)
+    if described.get("sha256") != _description(described):
+        raise CheckpointError(f"{config} is damaged: the checksum of learner and config is another; {remedy}")
+    learner.load_state_dict(tensors)
     return learner.eval()
 
 
@@ -158,47 +158,85 @@ def save_training_state(
         for p, state in optimizer.state.items()
         for key, value in state.items()
     }
-    with written_whole(root / f"step-{step:08d}") as folder:
-        save_file({k: v.contiguous() for k, v in learner.state_dict().items()}, folder / "model.safetensors")
-        save_file(moments, folder / "optimizer.safetensors")
-        write_json(folder / "progress.json", {"step": step, "run": run})
-    for old in training_states(root)[:-1]:
-        shutil.rmtree(old, ignore_errors=True)
+    collect(root)
+    path = root / f"step-{step:08d}"
+    with written_folder(path) as folder:
+        _save(learner.state_dict(), folder / "model.safetensors", path / "model.safetensors")
+        _save(moments, folder / "optimizer.safetensors", path / "optimizer.safetensors")
+        write_json(folder / "progress.json", {"step": step, "run": run, "files": inventory(folder)})
+    _drop(training_states(root)[:-1])
+
+
+def _drop(states: list[Path]) -> None:
+    for state in states:
+        shutil.rmtree(state, ignore_errors=True)
 
 
 def training_states(root: Path) -> list[Path]:
     """Finished checkpoints under `root`, oldest first."""
-    return sorted(root.glob("step-*"))
+    states = [path for path in root.glob("step-*") if re.fullmatch(r"step-\d{8,18}", path.name)]
+    return sorted(states, key=_step)
 
 
-def load_training_state(root: Path, learner: nn.Module, optimizer: torch.optim.Optimizer, run: str = "") -> int:
+def _step(state: Path) -> int:
+    return int(state.name.removeprefix("step-"))
+
+
+def load_training_state(
+    root: Path, learner: nn.Module, optimizer: torch.optim.Optimizer, run: str = "", steps: int | None = None
+) -> int:
     """Restore the newest checkpoint, if there is one, and return the number of steps already taken.
+
+    Args:
+        steps: of the whole run.
 
     Raises:
         CheckpointError: it is damaged, or belongs to another run than the one with digest `run`; nothing is changed.
     """
+    collect(root)
     states = training_states(root)
     if not states:
         return 0
     folder = states[-1]
-    progress = read_json(folder / "progress.json")
-    if not isinstance(progress, dict) or not isinstance(progress.get("step"), int):
-        raise CheckpointError(
-            f"{folder / 'progress.json'} is damaged: it has no step number; remove the folder {folder}"
-        )
+    remedy = f"remove the folder {folder}, and the run goes on from {states[-2] if len(states) > 1 else 'its start'}"
+    progress, path = read_json(folder / "progress.json", CheckpointError, remedy), folder / "progress.json"
+    step = progress.get("step")
+    if not isinstance(step, int) or isinstance(step, bool):
+        raise CheckpointError(f"{path} is damaged: it has no step number; {remedy}")
     if progress.get("run") != run:
         advice = f"choose another folder, or remove {root.parent}"
         raise CheckpointError(f"{folder} is a checkpoint of another run; {advice}")
-    parameters = dict(learner.named_parameters())
-    moments = {tuple(k.rsplit("|", 1)): v for k, v in read_tensors(folder / "optimizer.safetensors").items()}
-    for (name, key), value in moments.items():
-        if name not in parameters or (key != "step" and value.shape != parameters[name].shape):
-            raise CheckpointError(
-                f"{folder / 'optimizer.safetensors'} is of another architecture: {key} of {name!r} does not fit"
-            )
-    load_weights(learner, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
+    if step != _step(folder) or (steps is not None and step > steps):
+        reason = f"step {step:,} in the folder {folder.name}" + (f" of a run of {steps:,}" if steps is not None else "")
+        raise CheckpointError(f"{path} is damaged: {reason}; {remedy}")
+    moments = _read_moments(folder / "optimizer.safetensors", learner, remedy)
+    weights = read_tensors(folder / "model.safetensors", remedy)
+    _check_weights(learner, weights, folder / "model.safetensors", remedy)
+    _check_files(folder, progress, ("model.safetensors", "optimizer.safetensors"), remedy)
+    learner.load_state_dict(weights)
     optimizer.state.clear()
+    parameters = dict(learner.named_parameters())
     for (name, key), value in moments.items():
         # The fused optimiser keeps its step counts on the device too.
         optimizer.state[parameters[name]][key] = value.to(parameters[name].device)
-    return progress["step"]
+    _drop(states[:-1])  # of a writer that was killed before it did
+    return step
+
+
+def _read_moments(path: Path, learner: nn.Module, remedy: str) -> dict[tuple[str, str], Tensor]:
+    """The optimiser's state by parameter and kind, the same kinds for every parameter that has any."""
+    parameters = dict(learner.named_parameters())
+    moments = {(name, key): value for label, value in read_tensors(path, remedy).items()
+               for name, _, key in [label.rpartition("|")]}  # fmt: skip
+    kinds = {key for _, key in moments}
+    for (name, key), value in moments.items():
+        own = parameters.get(name)
+        if own is None or (key != "step" and value.shape != own.shape):
+            raise CheckpointError(f"{path} is of another architecture: {key} of {name!r} does not fit")
+        if key != "step" and value.dtype != own.dtype:
+            raise CheckpointError(f"{path} is damaged: {key} of {name!r} is {value.dtype}, not {own.dtype}; {remedy}")
+        if not torch.isfinite(value).all():
+            raise CheckpointError(f"{path} is damaged: {key} of {name!r} is not finite; {remedy}")
+        if missing := sorted(kind for kind in kinds if (name, kind) not in moments):
+            raise CheckpointError(f"{path} is damaged: it lacks {missing[0]} of {name!r}; {remedy}")
+    return moments

@@ -22,15 +22,9 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from sprii_envs.fields import check, choice, instance, integer, number
+from sprii_envs.files import read_json, write_json
 from sprii_train import distributed
-from sprii_train.checkpoints import (
-    CheckpointError,
-    load_training_state,
-    read_json,
-    save_training_state,
-    training_states,
-    write_json,
-)
+from sprii_train.checkpoints import CheckpointError, load_training_state, save_training_state, training_states
 from sprii_train.identity import code_of, learner_state, plain_attributes
 from sprii_train.protocol import Objective, Windows, take, training_loss
 from sprii_train.records import Records
@@ -230,7 +224,7 @@ def fit(
     learner.to(device).train()
     optimizer = build_optimizer(learner, config)
     claim = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16]
-    start = load_training_state(root / "checkpoints", learner, optimizer, claim)
+    start = load_training_state(root / "checkpoints", learner, optimizer, claim, config.steps)
     main = distributed.rank() == 0
     if start >= config.steps:
         if main:
@@ -300,23 +294,8 @@ def _batches(data: Callable[[int], Windows], pairs: int) -> Callable[[int], Wind
     return batch
 
 
-def training_seconds(directory: str | Path) -> float:
-    """Seconds that a run has trained, over all its resumptions."""
-    path = Path(directory) / "metrics.jsonl"
-    steps, seconds = 0, 0.0
-    try:
-        entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except ValueError as error:
-        raise CheckpointError(f"{path} is damaged ({error}); remove the folder {path.parent}") from None
-    for entry in entries:
-        seconds += (entry["step"] - steps) / entry["steps_per_second"]
-        steps = entry["step"]
-    return round(seconds, 1)
-
-
-def engine_code(*objects: Any) -> dict[str, str]:
-    """Digests of this module's code that weights depend on, and of the code of learners, data and laws trained with."""
-    return code_of(train_step, build_optimizer, _batches, *objects)
+ENGINE = (train_step, build_optimizer, _batches)
+"""What weights depend on besides learner, data and objective, whose code is compared beside theirs."""
 
 
 def _describe(
@@ -348,7 +327,7 @@ def _describe(
             )
         run["data"], run["data_attributes"] = describe(), plain_attributes(data)[:16]
         parts += [type(data), *(type(value) for value in getattr(data, "__dict__", {}).values())]
-    return json.loads(json.dumps(run | {"code": engine_code(*parts)} | identity))
+    return json.loads(json.dumps(run | {"code": code_of(*ENGINE, *parts)} | identity))
 
 
 def _differences(a: Any, b: Any, path: str = "") -> list[str]:
@@ -362,7 +341,7 @@ def _differences(a: Any, b: Any, path: str = "") -> list[str]:
 def _claim(root: Path, run: dict[str, Any]) -> None:
     path = root / "run.json"
     if path.exists():
-        held = read_json(path)
+        held = read_json(path, CheckpointError, f"remove the folder {root}")
         if held != run:
             raise CheckpointError(
                 f"{root} holds another run ({'; '.join(_differences(held, run))}); choose another folder or remove it"

@@ -2,8 +2,8 @@
 
 Code is taken as Python has compiled it, from the objects themselves: a module's file, a notebook's cell and `exec` are
 alike, the values of globals, closures, defaults and partials count, comments, docstrings and formatting do not. It is
-followed through everything of one's own that it refers to; the standard library, installed packages and `sprii_envs`
-(whose banks and samplers have fingerprints of their own) count by name.
+followed through everything of one's own that it refers to; the standard library, installed packages and environments
+and banks (which have versions and fingerprints) count by name.
 """
 
 import contextlib
@@ -37,8 +37,18 @@ from torch import Tensor, nn
 _PLAIN = (NoneType, bool, int, float, complex, str, bytes, EllipsisType, range, slice)
 _ACCESSORS = (FunctionType, staticmethod, classmethod, property)
 _MODULE_STATE = frozenset(vars(nn.Module()))
-_KEEPERS = ("sprii_train.checkpoints", "sprii_train.records", "sprii_train.experiments.grid", __name__)
+_KEEPERS = (
+    "sprii_train.checkpoints",
+    "sprii_train.records",
+    "sprii_train.experiments.grid",
+    "sprii_envs.relations.arrays",
+    "sprii_envs.relations.audit",
+    "sprii_envs.relations.table",
+    __name__,
+)
 """Modules that keep what others compute."""
+_LAWS = ("sprii_envs.relations", "sprii_envs.standardiser")
+"""What a bank's fingerprint does not cover of how its episodes become batches."""
 _PLACED = ("__doc__", "__firstlineno__")  # that a class body stores, and that say nothing of what it does
 
 
@@ -52,6 +62,10 @@ def code_of(*objects: Any) -> dict[str, str]:
     for value in objects:
         walk.root(value)
     return walk.digests()
+
+
+cell_code = functools.cache(code_of)
+"""`code_of` as it was when first asked for: a grid, which looks at its cells all the time, begins with a new cache."""
 
 
 def learner_state(learner: nn.Module) -> tuple[str, str]:
@@ -140,6 +154,8 @@ class _Walk:
             return self._instructions(value)
         if isinstance(value, ModuleType):
             return f"module {value.__name__}"
+        if (source := _uncompiled(value)) is not value:
+            return f"compiled {self.of(source)}"
         if isinstance(value, FunctionType | type):
             return self._reference(value)
         if type(value) in (tuple, frozenset):
@@ -181,7 +197,8 @@ class _Walk:
             _, *state = value.__reduce_ex__(4)
         except Exception:  # locks, files, generators: what cannot be copied
             return f"{self.of(kind)} {self.of(getattr(value, '__dict__', None))}"
-        return f"{self.of(kind)} {[self.of(list(part) if hasattr(part, '__next__') else part) for part in state]}"
+        parts = (self.of(list(part) if hasattr(part, "__next__") else part) for part in state)
+        return f"{self.of(kind)} ({', '.join(parts)})"
 
     def _nn_module(self, module: nn.Module) -> str:
         held = vars(module)
@@ -197,7 +214,7 @@ class _Walk:
             if name.endswith("hooks")
             for hook in (held.get(name) or {}).values()
         ]
-        return f"{self.of(type(module))} {[*tensors, *children, *others, *hooks]}"
+        return f"{self.of(type(module))} ({', '.join([*tensors, *children, *others, *hooks])})"
 
     def _class(self, value: type) -> str:
         parts = [self.of(type(value)), *map(self.of, value.__mro__[1:])]
@@ -253,7 +270,7 @@ class _Walk:
             if name not in _PLACED and instruction.argval not in _PLACED
         ]
         signature = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
-        return f"code {signature} {code.co_exceptiontable!r} {shown}"
+        return f"code {signature} {code.co_exceptiontable!r} ({', '.join(shown)})"
 
     def _foreign(self, module: str) -> bool:
         top = _top(module)
@@ -261,7 +278,9 @@ class _Walk:
             return True
         if top in self._own or top in ("__main__", "sprii_train"):
             return False
-        if top in sys.stdlib_module_names or top == "sprii_envs" or top.startswith("namedtuple_"):
+        if top == "sprii_envs":
+            return not module.startswith(_LAWS)
+        if top in sys.stdlib_module_names or top.startswith("namedtuple_"):
             return True
         origin = _origin(top)
         return origin is not None and bool({"site-packages", "dist-packages"} & set(Path(origin).parts))
@@ -331,6 +350,13 @@ def _module(value: Any) -> str:
 
 def _top(module: str | None) -> str:
     return (module or "builtins").partition(".")[0]
+
+
+def _uncompiled(value: Any) -> Any:
+    """What `torch.compile` has wrapped: its wrappers hold addresses, which are others in every process."""
+    if isinstance(value, FunctionType):
+        return vars(value).get("_torchdynamo_orig_callable", value)
+    return value._orig_mod if type(value).__name__ == "OptimizedModule" else value
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

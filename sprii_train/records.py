@@ -1,6 +1,7 @@
 """What a run writes down while it trains: metrics, TensorBoard events and diagnostics, cut back to where it resumes."""
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from sprii_envs.dependencies import needed
+from sprii_envs.files import read_json_lines, write_whole
 from sprii_train.checkpoints import CheckpointError
 
 
@@ -62,14 +64,53 @@ class Records:
             self._files[name].flush()
 
 
+def read_rows(path: Path, numbers: Sequence[str] = (), *, torn: bool = False) -> list[dict[str, Any]]:
+    """The rows of the metrics or of a diagnostic.
+
+    Args:
+        numbers: entries that every row must have as a number, besides its step.
+        torn: whether the last line may lack its end, as a kill leaves it; it is left out.
+
+    Raises:
+        CheckpointError: naming the file, and the line that is damaged.
+    """
+    remedy = f"remove the folder {path.parent}"
+    rows = read_json_lines(path, CheckpointError, remedy)
+    if not torn and path.read_bytes()[-1:] not in (b"", b"\n"):
+        raise CheckpointError(f"{path}, line {len(rows) + 1} is damaged: it has no end; {remedy}")
+    for line, row in enumerate(rows, 1):
+        for name in ("step", *numbers):
+            kind = int if name == "step" else (int, float)
+            if not isinstance(row.get(name), kind) or isinstance(row[name], bool):
+                raise CheckpointError(f"{path}, line {line} is damaged: no number {name}; {remedy}")
+    return rows
+
+
+def training_seconds(directory: str | Path, steps: int) -> float:
+    """Seconds that a finished run of so many steps has trained, over all its resumptions.
+
+    Raises:
+        CheckpointError: for metrics that are missing or damaged.
+    """
+    path = Path(directory) / "metrics.jsonl"
+    step, seconds = 0, 0.0
+    for line, row in enumerate(read_rows(path, ["steps_per_second"]), 1):
+        if not 0.0 < row["steps_per_second"] < math.inf:
+            raise CheckpointError(
+                f"{path}, line {line} is damaged: {row['steps_per_second']} steps a second; remove the folder "
+                f"{path.parent}"
+            )
+        seconds += (row["step"] - step) / row["steps_per_second"]
+        step = row["step"]
+    if step != steps:
+        raise CheckpointError(f"{path} is damaged: it ends at step {step} of {steps}; remove the folder {path.parent}")
+    return round(seconds, 1)
+
+
 def _truncate(path: Path, step: int) -> None:
     if path.exists():
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-        try:
-            kept = [line for line in lines if json.loads(line)["step"] <= step]
-        except (ValueError, TypeError, KeyError) as error:
-            raise CheckpointError(f"{path} is damaged ({error}); remove the folder {path.parent}") from None
-        path.write_text("".join(kept), encoding="utf-8")
+        kept = [json.dumps(row) + "\n" for row in read_rows(path, torn=True) if row["step"] <= step]
+        write_whole(path, "".join(kept).encode())
 
 
 def _writer(root: Path, start: int):

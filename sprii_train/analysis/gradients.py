@@ -1,6 +1,5 @@
 """How the gradients of Align and Cross on the persistent encoder g_p lie to each other (`app:spring-gradient`)."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from sprii_envs.fields import check, instance, integer
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError
 from sprii_train.protocol import Objective, Windows, align_terms, cross_loss, encode, evaluation_mode
+from sprii_train.records import read_rows
 
 
 class GradientRelation(NamedTuple):
@@ -120,7 +120,7 @@ def read_gradients(folders: Mapping[int, str | Path], name: str = "gradients") -
     rows = [
         (source, row["step"], row["align_norm"], row["cross_norm"], np.nan if row["cosine"] is None else row["cosine"])
         for source, folder in folders.items()
-        for row in _lines(Path(folder) / f"{name}.jsonl")
+        for row in _rows(Path(folder) / f"{name}.jsonl")
     ]
     source, step, *values = np.array(rows, dtype=np.float64).reshape(-1, 5).T
     return GradientObservations(source.astype(np.int64), step.astype(np.int64), *values)
@@ -185,11 +185,14 @@ def by_phase(observations: GradientObservations, steps: int) -> dict[str, Gradie
     return {name: summarise(observations.select(rows)) for name, rows in phases.items() if rows.any()}
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except ValueError as error:
-        raise CheckpointError(f"{path} is damaged ({error}); remove the folder {path.parent}") from None
+def _rows(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: that run was trained without the diagnostic")
+    rows = read_rows(path, ["align_norm", "cross_norm"])
+    for line, row in enumerate(rows, 1):
+        if not isinstance(row.get("cosine", ""), float | int | None):
+            raise CheckpointError(f"{path}, line {line} is damaged: no cosine; remove the folder {path.parent}")
+    return rows
 
 
 def _submodule(learner: nn.Module, name: str) -> nn.Module:

@@ -7,12 +7,12 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from safetensors.torch import save_file
 
 from sprii_envs.fields import integer
+from sprii_envs.files import read_json, recover, write_json, written_folder
 from sprii_envs.relations import EpisodeTable, TableRows
 from sprii_envs.relations.coercion import integer_array
-from sprii_train.checkpoints import CheckpointError, read_json, read_tensors, write_json, written_whole
+from sprii_train.checkpoints import CheckpointError, read_tensors, write_tensors
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -149,8 +149,8 @@ class Experience:
         """Write the folder `path` whole, `episodes.safetensors` and `experience.json`, in place of what was there."""
         arrays = {name: torch.from_numpy(np.ascontiguousarray(getattr(self, name))) for name in _ARRAYS}
         described = {"properties": self.property_names, "systems": self.systems.tolist(), "sha256": self.digest()}
-        with written_whole(Path(path)) as folder:
-            save_file(arrays, folder / "episodes.safetensors")
+        with written_folder(path) as folder:
+            write_tensors(folder / "episodes.safetensors", arrays)
             write_json(folder / "experience.json", described)
 
     @classmethod
@@ -161,15 +161,17 @@ class Experience:
             CheckpointError: naming the file that is missing, damaged or does not fit its hash.
         """
         folder = Path(path)
-        described, arrays = read_json(folder / "experience.json"), read_tensors(folder / "episodes.safetensors")
+        recover(folder)
+        described = read_json(folder / "experience.json", CheckpointError)
+        arrays = read_tensors(folder / "episodes.safetensors")
         try:
             store = cls(0, 0, tuple(described["properties"]))
             store.systems = np.asarray(described["systems"], np.str_)
             for name in _ARRAYS:
                 setattr(store, name, arrays[name].numpy())
             same = store.digest() == described["sha256"]
-        except (KeyError, TypeError) as error:
-            raise CheckpointError(f"{folder} does not hold experience: {error!r}") from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{folder / 'experience.json'} does not hold experience: {error!r}") from None
         if not same:
             raise CheckpointError(f"{folder / 'episodes.safetensors'} is not what {folder / 'experience.json'} is of")
         return store

@@ -7,16 +7,17 @@ state is experience, weights and moments, so a stopped run resumes at the last f
 """
 
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
+from sprii_envs import files
 from sprii_envs.fields import check, choice, flag, instance, integer
 from sprii_envs.world import rollout
-from sprii_train.checkpoints import CheckpointError, load_training_state, read_json, save_training_state, write_json
+from sprii_train.checkpoints import CheckpointError, load_training_state, save_training_state
 from sprii_train.control import pendulum
 from sprii_train.control.agent import planning_policy, random_policy
 from sprii_train.control.controllers import CONTROLLERS, Config
@@ -25,7 +26,7 @@ from sprii_train.control.experience import Experience
 from sprii_train.control.relations import CONTROL_RECIPES, ControlRecipe
 from sprii_train.control.training import ControlTraining, build_optimizer, train_iteration, updates_done
 from sprii_train.fit import usable_device
-from sprii_train.identity import code_of
+from sprii_train.identity import cell_code, digest
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.records import Records
 
@@ -76,13 +77,8 @@ class ControlRun:
         return told | {
             "recipe": asdict(recipe),
             "controller": repr(self.controller),
-            "code": _code(type(self.controller)),
+            "code": cell_code(CaDM, type(self.controller), collect, train_iteration, build_optimizer),
         }
-
-
-@cache
-def _code(controller: type) -> dict[str, str]:
-    return code_of(CaDM, controller, collect, train_iteration, build_optimizer)
 
 
 def collect(run: ControlRun, learner: CaDM, experience: Experience, iteration: int) -> float:
@@ -108,7 +104,8 @@ def train_control(run: ControlRun, folder: Path, report: Report | None = None) -
     """Run what is left of all iterations.
 
     Args:
-        folder: gets `iterations.json`, `metrics.jsonl`, TensorBoard events, the experience and a checkpoint.
+        folder: gets `iterations.json`, `metrics.jsonl`, TensorBoard events, the experience and a checkpoint. A finished
+            run that is there is loaded, and a line on stderr says so.
         report: called after each iteration with its number, from 1, and values.
 
     Returns:
@@ -124,14 +121,18 @@ def train_control(run: ControlRun, folder: Path, report: Report | None = None) -
     folder.mkdir(parents=True, exist_ok=True)
     learner = CaDM(run.learner, seed=run.seed).to(device)
     optimizer = build_optimizer(learner, run.training)
-    claim = f"{run.identity()}"
-    start = load_training_state(folder / "checkpoints", learner, optimizer, claim)
-    rows = _rows(folder / "iterations.json", start) if start else []
-    experience = (
-        Experience.load(folder / f"experience-{start}")
-        if start
-        else Experience(run.learner.observation_dim, run.learner.action_dim, tuple(pendulum.WORLD.properties.names))
-    )
+    cell_code.cache_clear()
+    claim = digest(repr(run.identity()))[:16]
+    start = load_training_state(folder / "checkpoints", learner, optimizer, claim, run.iterations)
+    if start == run.iterations:
+        print(f"{folder} holds this run, finished: its weights of iteration {start} are loaded", file=sys.stderr)
+    rows, experience = [], Experience(
+        run.learner.observation_dim, run.learner.action_dim, tuple(pendulum.WORLD.properties.names)
+    )  # fmt: skip
+    if start:
+        experience = Experience.load(folder / f"experience-{start}")
+        rows = _rows(folder / "iterations.json", start, experience.digest())
+    _collect(folder, start)
     with Records(folder, updates_done(optimizer)) as records:
         for iteration in range(start, run.iterations):
             began = time.perf_counter()
@@ -147,16 +148,27 @@ def train_control(run: ControlRun, folder: Path, report: Report | None = None) -
                 | {"losses": dict(done.losses), "experience": experience.digest()}
             )
             experience.save(folder / f"experience-{iteration + 1}")
-            write_json(folder / "iterations.json", rows)
+            files.write_json(folder / "iterations.json", {"iterations": rows})
             save_training_state(folder / "checkpoints", learner, optimizer, iteration + 1, claim)
-            shutil.rmtree(folder / f"experience-{iteration}", ignore_errors=True)
+            _collect(folder, iteration + 1)
             if report is not None:
                 report(iteration + 1, {"self": done.losses["forward"], "return": collected})
     return learner.eval().requires_grad_(False), rows
 
 
-def _rows(path: Path, count: int) -> list[dict[str, Any]]:
-    held = read_json(path)
-    if not isinstance(held, list) or len(held) < count:
-        raise CheckpointError(f"{path} is damaged: it lacks the rows of {count} iterations; remove {path.parent}")
-    return held[:count]
+def _collect(folder: Path, iterations: int) -> None:
+    """Remove what killed writers left, and experience that no checkpoint is of."""
+    files.collect(folder)
+    for other in folder.glob("experience-*"):
+        if other.name != f"experience-{iterations}":
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _rows(path: Path, count: int, experience: str) -> list[dict[str, Any]]:
+    remedy = f"remove {path.parent}"
+    rows = files.read_json(path, CheckpointError, remedy).get("iterations")
+    if not isinstance(rows, list) or len(rows) < count or not all(isinstance(row, dict) for row in rows):
+        raise CheckpointError(f"{path} is damaged: it lacks the rows of {count} iterations; {remedy}")
+    if rows[count - 1].get("experience") != experience:
+        raise CheckpointError(f"{path} is damaged: row {count} is of other experience; {remedy}")
+    return rows[:count]

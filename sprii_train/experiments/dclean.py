@@ -1,7 +1,6 @@
 """Table `tab:dclean-full`: the D-Clean arms, trained and measured on held-out systems."""
 
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,11 @@ from sprii_train.checkpoints import save
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.distributed import first
 from sprii_train.experiments.grid import Report
-from sprii_train.fit import TrainConfig, engine_code, fit, training_seconds, what_matters
-from sprii_train.identity import code_of
+from sprii_train.fit import ENGINE, TrainConfig, fit, what_matters
+from sprii_train.identity import cell_code
 from sprii_train.learners.jepa import JEPA, JEPAConfig
-from sprii_train.recipes import RECIPES, Recipe, recipe
+from sprii_train.recipes import RECIPES, recipe
+from sprii_train.records import training_seconds
 
 EVALUATION_SEED = 20_261  # of evaluation windows and donors; shared by all arms and sources
 
@@ -118,18 +118,20 @@ class DCleanCell:
 
     def identity(self) -> dict[str, Any]:
         """Everything that the weights depend on."""
+        arm = recipe(self.arm)
+        law = (type(arm), type(arm.relation), type(arm.kernel))
         return {
             "arm": self.arm,
-            "recipe": repr(recipe(self.arm)),
+            "recipe": repr(arm),
             "learner": asdict(self.learner),
             "train": what_matters(self.train),
             "bank": self.fingerprint,
-            "code": _arm_code(recipe(self.arm)),
+            "code": cell_code(*ENGINE, JEPA, PairedWindows, WindowReader, *law),
         }
 
     def measurement(self) -> dict[str, Any]:
         """What the row depends on besides the weights."""
-        return {"code": _measure_code()}
+        return {"code": cell_code(measure, WindowReader)}
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
         """Train, save and measure; returns the row of `results.json`."""
@@ -154,18 +156,10 @@ class DCleanCell:
         first(lambda: save(learner, folder / "model"))
         row = {"arm": self.arm, "label": arm.label, "seed": self.train.seed, "steps": self.train.steps}
         return (
-            row | first(lambda: measure(learner, reader, self.population)) | {"train_seconds": training_seconds(folder)}
+            row
+            | first(lambda: measure(learner, reader, self.population))
+            | {"train_seconds": training_seconds(folder, self.train.steps)}
         )
-
-
-@cache
-def _arm_code(arm: Recipe) -> dict[str, str]:
-    return engine_code(JEPA, PairedWindows, WindowReader, type(arm), type(arm.relation), type(arm.kernel))
-
-
-@cache
-def _measure_code() -> dict[str, str]:
-    return code_of(measure, WindowReader)
 
 
 def measure(learner: JEPA, reader: WindowReader, population: str) -> dict[str, Any]:

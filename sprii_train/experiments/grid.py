@@ -4,7 +4,6 @@ A launcher says where they run: in processes here, or as jobs of a cluster. A ce
 one that was killed, wherever it ran, resumes from its checkpoint; two jobs of one cell meet at the lock of its folder.
 """
 
-import fcntl
 import hashlib
 import itertools
 import json
@@ -17,16 +16,18 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
+from sprii_envs import files
 from sprii_train import distributed
-from sprii_train.checkpoints import CheckpointError, read_json, write_json
+from sprii_train.checkpoints import CheckpointError
 from sprii_train.fit import Interrupted
+from sprii_train.identity import cell_code
 from sprii_train.terminal import console
 
 Report = Callable[[int, dict[str, float]], None]
 Told = tuple[int, float]
 """Steps done and the self loss at the last of them."""
-MEASUREMENT = "measurement"
-"""The entry of a result file that says what it depends on besides the run."""
+KEPT = "kept"
+"""The entry of a result file that is no result: its measurement, and checksums of the row and of its arrays."""
 
 
 class Cell(Protocol):
@@ -35,6 +36,7 @@ class Cell(Protocol):
     `identity` is what the training depends on, and names the folder; `result` is the file in it that holds what `run`
     returns, so that one trained run can be evaluated in several ways. A cell may have a method `measurement` of what
     the result depends on besides, its code for one: where a result is of another measurement, `run` is called again.
+    `arrays`, where a cell has it, is a file that `run` writes beside the result.
     """
 
     @property
@@ -81,7 +83,7 @@ def work(cell: Cell, root: Path, report: Report) -> None:
     with locked(folder / ".lock"):
         if distributed.first(lambda: _result(cell, root)) is None:
             row = cell.run(folder, report)
-            distributed.first(lambda: write_json(folder / cell.result, row | {MEASUREMENT: _measurement(cell)}))
+            distributed.first(lambda: files.write_json(folder / cell.result, row | {KEPT: _kept(cell, row, folder)}))
 
 
 def run_grid(
@@ -110,6 +112,7 @@ def run_grid(
         CheckpointError: for a result that is damaged.
     """
     distributed.join()
+    cell_code.cache_clear()
     todo = distributed.first(lambda: [_result(c, root) is None for c in cells])
     if not all(todo) and distributed.rank() == 0:
         print(f"{todo.count(False)} of {len(todo)} cells are done already in {root}", file=sys.stderr, flush=True)
@@ -140,14 +143,39 @@ def _launch(todo: Sequence[Cell], root: Path, workers: int | None, threads: int,
 
 
 def _result(cell: Cell, root: Path) -> dict[str, Any] | None:
-    """What `run` returned, if it has and is of the cell's measurement."""
-    path = folder_of(cell, root) / cell.result
+    """What `run` returned, if it has and is of the cell's measurement.
+
+    Raises:
+        CheckpointError: naming the file that is damaged.
+    """
+    folder = folder_of(cell, root)
+    path = folder / cell.result
     if not path.exists():
         return None
-    row = read_json(path)
-    if not isinstance(row, dict) or not row:
-        raise CheckpointError(f"{path} is damaged: it holds no results; remove it and repeat the command")
-    return row if row.pop(MEASUREMENT, None) == _measurement(cell) else None
+    remedy = "remove it and repeat the command"
+    row = files.read_json(path, CheckpointError, remedy)
+    kept = row.pop(KEPT, None)
+    if not row:
+        raise CheckpointError(f"{path} is damaged: it holds no results; {remedy}")
+    if kept is None and _measurement(cell) is None:
+        return row
+    if not isinstance(kept, dict) or kept.get("measurement") != _measurement(cell):
+        return None
+    if kept.get("sha256") != _checksum(row):
+        raise CheckpointError(f"{path} is damaged: its checksum is another; {remedy}")
+    if (entry := kept.get("arrays")) is not None:
+        remedy = f"remove {path} and repeat the command"
+        files.check_file(folder / getattr(cell, "arrays", ""), entry, error=CheckpointError, remedy=remedy)
+    return row
+
+
+def _kept(cell: Cell, row: dict[str, Any], folder: Path) -> dict[str, Any]:
+    arrays = files.inventory(folder).get(getattr(cell, "arrays", ""))
+    return {"measurement": _measurement(cell), "sha256": _checksum(row), "arrays": arrays}
+
+
+def _checksum(row: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
 
 
 def _measurement(cell: Cell) -> Any:
@@ -212,12 +240,8 @@ def _terminable() -> Iterator[None]:
 def locked(path: Path) -> Iterator[None]:
     """Wait until no other process holds the file, and hold it for the block; rank 0 holds it for its group."""
 
-    def hold() -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fcntl.flock(stack.enter_context(path.open("w")), fcntl.LOCK_EX)
-
     with ExitStack() as stack:
-        distributed.first(hold)
+        distributed.first(lambda: stack.enter_context(files.lock(path, error=CheckpointError)))
         yield
 
 

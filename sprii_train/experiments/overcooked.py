@@ -4,7 +4,6 @@ import copy
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,15 @@ from sprii_envs.overcooked.partners.roster import Roster, load_roster, shipped
 from sprii_envs.relations import Derangement, Kernel, Uniform
 from sprii_train.checkpoints import save
 from sprii_train.experiments.grid import Cell, Report
-from sprii_train.fit import TrainConfig, engine_code, fit, training_seconds, what_matters
-from sprii_train.identity import code_of
+from sprii_train.fit import ENGINE, TrainConfig, fit, what_matters
+from sprii_train.identity import cell_code
 from sprii_train.learners.ad import AD, ADConfig
 from sprii_train.overcooked.learning import build_histories
 from sprii_train.overcooked.measures import Slots, alias_ratio, distance_ratio, probe, slots, swapped
 from sprii_train.overcooked.play import play
 from sprii_train.overcooked.windows import PairedPlay
 from sprii_train.protocol import Objective
+from sprii_train.records import training_seconds
 
 WEIGHT = 0.001
 
@@ -162,12 +162,12 @@ class PartnerCell:
             "train": what_matters(self.train),
             "learner": asdict(self.learner),
             "bank": self.identity_of_bank,
-            "code": _train_code(),
+            "code": cell_code(*ENGINE, AD, PairedPlay),
         }
 
     def measurement(self) -> dict[str, Any]:
         """What the row depends on besides the weights."""
-        return {"code": _measure_code(), "partners": identity(self.histories, roster(self.partners), "")}
+        return {"code": cell_code(measured), "partners": identity(self.histories, roster(self.partners), "")}
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
         """Train unless that is done, then measure."""
@@ -182,17 +182,7 @@ class PartnerCell:
             save(learner, folder / "model")
         named = {"arm": self.recipe, "label": recipe.label, "seed": self.train.seed}
         row = measured(learner, untrained, bank, roster(self.partners), self.episodes, self.repeats, self.train.seed)
-        return named | row | {"training_seconds": training_seconds(folder)}
-
-
-@cache
-def _train_code() -> dict[str, str]:
-    return engine_code(AD, PairedPlay)
-
-
-@cache
-def _measure_code() -> dict[str, str]:
-    return code_of(measured)
+        return named | row | {"training_seconds": training_seconds(folder, self.train.steps)}
 
 
 def roster(folder: str) -> Roster:

@@ -3,21 +3,21 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from sprii_envs.fields import check, flag, instance, integer, integers
-from sprii_train.checkpoints import save, write_json
+from sprii_envs.files import write_json
+from sprii_train.checkpoints import save
 from sprii_train.control.assay import context_probes, donor_errors
 from sprii_train.control.controllers import CEM, ICEM, Config
 from sprii_train.control.evaluation import PolicyOf, evaluate, known, learned, random
 from sprii_train.control.loop import ControlRun, train_control
 from sprii_train.control.relations import CONTROL_RECIPES
 from sprii_train.control.training import ControlTraining
-from sprii_train.experiments.grid import Cell, Report
+from sprii_train.experiments.grid import Report
 from sprii_train.experiments.pendulum_banks import assay_banks, simulated_banks
-from sprii_train.identity import code_of
+from sprii_train.identity import cell_code
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 
 REFERENCES = {"random-policy": "Random policy", "nominal": "Nominal model", "oracle": "Oracle dynamics"}
@@ -107,6 +107,11 @@ class ControlCell:
         """The file of the row."""
         return f"evaluation-{self.episodes}-{short(self.planner)}.json"
 
+    @property
+    def arrays(self) -> str:
+        """The file of the courses of the row's first episodes."""
+        return _courses(self.result)
+
     def identity(self) -> dict[str, Any]:
         """Everything that the weights depend on."""
         return self.control.identity()
@@ -120,7 +125,7 @@ class ControlCell:
         learner, iterations = train_control(self.control, folder, report)
         save(learner.cpu(), folder / "model")
         seed, controller = self.control.seed, self.planner or self.control.controller
-        row = measured(learned(learner, controller, seed=seed), folder, seed, self.episodes)
+        row = measured(learned(learner, controller, seed=seed), folder / self.arrays, seed, self.episodes)
         named = {"arm": self.control.recipe, "label": CONTROL_RECIPES[self.control.recipe].label, "seed": seed}
         return named | row | {"iterations": iterations, "assay": assayed(learner, folder.parent.parent / "banks")}
 
@@ -149,6 +154,11 @@ class ReferenceCell:
         """The file of the row."""
         return "evaluation.json"
 
+    @property
+    def arrays(self) -> str:
+        """The file of the courses of the row's first episodes."""
+        return _courses(self.result)
+
     def identity(self) -> dict[str, Any]:
         """What the row depends on."""
         return asdict(self) | {"controller": repr(self.controller)}
@@ -165,12 +175,11 @@ class ReferenceCell:
             "oracle": known(self.controller, seed=self.seed),
         }
         named = {"arm": self.name, "label": REFERENCES[self.name], "seed": self.seed}
-        return named | measured(policies[self.name], folder, self.seed, self.episodes)
+        return named | measured(policies[self.name], folder / self.arrays, self.seed, self.episodes)
 
 
-@cache
 def _measure_code() -> dict[str, str]:
-    return code_of(measured, learned, known, random, assayed, simulated_banks)
+    return cell_code(measured, learned, known, random, assayed, simulated_banks)
 
 
 def short(controller: Config | None) -> str:
@@ -180,13 +189,17 @@ def short(controller: Config | None) -> str:
     return "-".join(f"{value}" for value in (type(controller).__name__.lower(), *asdict(controller).values()))
 
 
-def measured(policy_of: PolicyOf, folder: Path, seed: int, episodes: int) -> dict[str, Any]:
-    """Rows of every group and the seconds that took; the states of each group's first episode are kept beside."""
+def _courses(result: str) -> str:
+    return result.replace("evaluation", "courses")
+
+
+def measured(policy_of: PolicyOf, courses: Path, seed: int, episodes: int) -> dict[str, Any]:
+    """Rows of every group and the seconds that took; the states of each group's first episode go to a file."""
     began = time.perf_counter()
     trials = evaluate(policy_of, seed=seed, episodes=episodes)
     seconds = time.perf_counter() - began
-    write_json(folder / "episodes.json", {g: {"states": t.states[0].tolist(), "values": t.values[0].tolist()}
-                                          for g, t in trials.items()})  # fmt: skip
+    write_json(courses, {g: {"states": t.states[0].tolist(), "values": t.values[0].tolist()}
+                         for g, t in trials.items()})  # fmt: skip
     return {"groups": {group: trial.row() for group, trial in trials.items()}, "evaluation_seconds": seconds}
 
 
@@ -198,9 +211,9 @@ def assayed(learner: CaDM, banks: Path) -> dict[str, float]:
     return row | {"own_donor_h10": donors.matched_last, "wrong_minus_matched": donors.wrong_minus_matched}
 
 
-def cells(preset: ControlPreset, recipes: Sequence[str] = tuple(CONTROL_RECIPES)) -> list[Cell]:
+def cells(preset: ControlPreset, recipes: Sequence[str] = tuple(CONTROL_RECIPES)) -> list[ControlCell | ReferenceCell]:
     """References first, which are quick, then the trained rows, seeds outermost."""
-    found: list[Cell] = [
+    found: list[ControlCell | ReferenceCell] = [
         ReferenceCell(name, preset.run.controller, seed, preset.episodes)
         for seed in preset.seeds
         for name in REFERENCES

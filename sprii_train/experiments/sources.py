@@ -1,25 +1,27 @@
 """A source: one learner of one world, trained under one recipe and seed; cells train it once and measure it often."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sprii_envs.banks import Bank
 from sprii_envs.fields import check, integer
 from sprii_train.analysis.gradients import GradientDiagnostic
-from sprii_train.checkpoints import load, save
+from sprii_train.checkpoints import load, save, write_tensors
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.distributed import first
 from sprii_train.experiments.grid import Report, folder_of, locked
 from sprii_train.experiments.worlds import WORLDS, World
-from sprii_train.fit import TrainConfig, engine_code, fit, training_seconds, what_matters
-from sprii_train.identity import code_of
+from sprii_train.fit import ENGINE, TrainConfig, fit, what_matters
+from sprii_train.identity import cell_code
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.recipes import EVERY_RECIPE, LINKED, Recipe, recipe
+from sprii_train.records import training_seconds
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class Source:
     def seed(self) -> int:
         """The source's seed."""
         return self.cell.train.seed
+
+    def keep(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write a measure's numbers by system beside its row."""
+        contiguous = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        write_tensors(self.folder / self.cell.arrays, contiguous)
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,8 @@ class SourceCell:
         from sprii_train.experiments.measures import MEASURES  # measures are written over sources
 
         readers = None if self.measure in READERLESS else asdict(self.readers)
-        return {"code": _measure_code(MEASURES[self.measure]), "world": repr(WORLDS[self.world]), "readers": readers}
+        code = cell_code(MEASURES[self.measure], World.episodes, World.reader, World.starts)
+        return {"code": code, "world": repr(WORLDS[self.world]), "readers": readers}
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
         """Train unless that is done, then measure."""
@@ -143,25 +151,19 @@ class SourceCell:
             "label": recipe(self.recipe, EVERY_RECIPE).label,
             "seed": self.train.seed,
             "steps": self.train.steps,
-            "train_seconds": training_seconds(folder),
+            "train_seconds": training_seconds(folder, self.train.steps),
             "parameters": sum(p.numel() for p in source.learner.parameters()),
         }
         return row | first(lambda: MEASURES[self.measure](source))
 
 
-@cache
 def source_code(arm: Recipe) -> dict[str, str]:
     """Digests of the code that the weights of a recipe's sources depend on."""
     from sprii_train.experiments.graphs import inferred_graph, random_graph
 
     graphs = (inferred_graph, random_graph) if arm.kernel == LINKED else ()
     law = (World.data, World.reader, World.episodes, type(arm), type(arm.relation), type(arm.kernel))
-    return engine_code(JEPA, PairedWindows, WindowReader, *law, *graphs)
-
-
-@cache
-def _measure_code(measure: "Measure") -> dict[str, str]:
-    return code_of(measure, World)
+    return cell_code(*ENGINE, JEPA, PairedWindows, WindowReader, *law, *graphs)
 
 
 def train_source(cell: SourceCell, folder: Path, report: Report) -> Source:

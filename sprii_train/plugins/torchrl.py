@@ -1,6 +1,5 @@
 """Relation pairs in TorchRL: `ReplayBuffer(storage=..., sampler=RelationSampler(pairs), batch_size=48)`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,15 @@ import torch
 from numpy.typing import ArrayLike
 
 from sprii_envs.dependencies import needed
+from sprii_envs.files import read_json, write_json
 from sprii_envs.relations import FlatPairs, PairSampler, StaleError, WindowSampler
 
 with needed("sprii_train.plugins.torchrl needs TorchRL", "torchrl tensordict", "torchrl", "tensordict"):
     from tensordict import TensorDict, TensorDictBase
     from torchrl.data.replay_buffers.samplers import Sampler
     from torchrl.data.replay_buffers.storages import Storage, TensorStorage
+
+_STATE = "relation_sampler.json"
 
 
 class RelationSampler(Sampler):
@@ -84,12 +86,11 @@ class RelationSampler(Sampler):
 
     def dumps(self, path: str | Path) -> None:
         """Write the state as JSON into the folder `path`."""
-        Path(path).mkdir(parents=True, exist_ok=True)
-        (Path(path) / "relation_sampler.json").write_text(json.dumps(self.state_dict()))
+        write_json(Path(path) / _STATE, self.state_dict())
 
     def loads(self, path: str | Path) -> None:
-        """Read what `dumps` wrote."""
-        self.load_state_dict(json.loads((Path(path) / "relation_sampler.json").read_text()))
+        """Read what `dumps` wrote; ValueError naming the file if it is missing or damaged."""
+        self.load_state_dict(read_json(Path(path) / _STATE))
 
     def _empty(self) -> None:
         """The episodes of the table are gone."""

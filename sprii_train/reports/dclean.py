@@ -1,6 +1,5 @@
 """The D-Clean report: terminal table, `results.json`, figures and one self-contained HTML page."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from sprii_train.experiments.grid import folder_of
 from sprii_train.fit import resolve_precision
 from sprii_train.learners.jepa import JEPA
 from sprii_train.recipes import RECIPES
+from sprii_train.records import read_rows
 from sprii_train.reports import figures
 from sprii_train.reports.claims import D_CLEAN_CLAIMS, Verdict, judge
 from sprii_train.reports.page import Page, Picture, Table, print_verdicts, spread, versions, write_page
@@ -194,6 +194,6 @@ def _atlas_panels(cells: Sequence[DCleanCell], bank: Bank, root: Path) -> list:
 def _curves(cells: Sequence[DCleanCell], root: Path) -> list:
     runs = []
     for cell in cells:
-        lines = (folder_of(cell, root / "cells") / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        runs.append((cell.arm, RECIPES[cell.arm].label, [json.loads(line) for line in lines]))
+        rows = read_rows(folder_of(cell, root / "cells") / "metrics.jsonl")
+        runs.append((cell.arm, RECIPES[cell.arm].label, rows))
     return runs

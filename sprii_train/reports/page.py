@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.text import Text
 
+from sprii_envs.files import write_json, write_whole
 from sprii_train.analysis.statistics import Interval, Spread
-from sprii_train.checkpoints import write_json, write_whole
 from sprii_train.reports.claims import FAILED, HELD, Verdict
 from sprii_train.reports.figures import png
 from sprii_train.terminal import console

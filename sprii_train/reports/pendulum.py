@@ -12,12 +12,12 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from sprii_envs.envs.pendulum import GROUPS
+from sprii_envs.files import read_json, write_whole
 from sprii_train.analysis.bootstrap import system_bootstrap
 from sprii_train.analysis.statistics import Contrast, Interval, difference, interval_difference, mean_of, over_sources
-from sprii_train.checkpoints import read_json, write_whole
 from sprii_train.control.pendulum import WORLD
-from sprii_train.experiments.grid import Cell, folder_of
-from sprii_train.experiments.pendulum import ControlPreset
+from sprii_train.experiments.grid import folder_of
+from sprii_train.experiments.pendulum import ControlCell, ControlPreset, ReferenceCell
 from sprii_train.reports.claims import Arms, Claim, Verdict, extreme, judge
 from sprii_train.reports.page import Page, Picture, Table, number, paper_table_of, spread, versions
 from sprii_train.reports.paper import paper_panels
@@ -202,13 +202,15 @@ def page(rows: Sequence[Row], preset_name: str, preset: ControlPreset, command: 
     )
 
 
-def videos(rows: Sequence[Row], planned: Sequence[Cell], root: Path, out: Path, *, every: int = 2) -> list[Path]:
+def videos(
+    rows: Sequence[Row], planned: Sequence[ControlCell | ReferenceCell], root: Path, out: Path, *, every: int = 2
+) -> list[Path]:
     """A GIF a row of the first seed: the first episode of every group, side by side, every second frame."""
     written, first = [], rows[0]["seed"]
     for row, cell in zip(rows, planned, strict=True):
         if row["seed"] != first:
             continue
-        kept = read_json(folder_of(cell, root) / "episodes.json")
+        kept = read_json(folder_of(cell, root) / cell.arrays)
         values = np.array([kept[group]["values"] for group in GROUPS])
         courses = np.array([kept[group]["states"] for group in GROUPS])[:, ::every]
         frames = []

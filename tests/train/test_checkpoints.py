@@ -1,7 +1,11 @@
 """Learners and training states on disk: exact, whole or absent, refused with the name of what is wrong."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -162,6 +166,19 @@ def edit(path: Path, **changes: object) -> None:
     path.write_text(json.dumps(data | changes))
 
 
+def flip(path: Path) -> None:
+    """One bit of the last number, which stays finite."""
+    content = bytearray(path.read_bytes())
+    content[-4] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def rewrite(path: Path, change: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
+    """The tensors of a file changed, those without which `change` returns None left out."""
+    changed = {k: change(v) if v.is_floating_point() else v for k, v in checkpoints.read_tensors(path).items()}
+    checkpoints.save_file({k: v for k, v in changed.items() if v is not None}, path)
+
+
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
 
@@ -176,8 +193,17 @@ def truncate(path: Path) -> None:
             lambda m: (m / "config.json").write_text('{"learner": "jepa", '),
             r"config\.json is damaged: not JSON",
         ),
-        (lambda m: (m / "config.json").write_bytes(b"\xff\xfe\x00"), r"config\.json is damaged: not JSON"),
-        (lambda m: (m / "config.json").write_text("[]"), r"config\.json names no known learner; legal: jepa"),
+        (lambda m: (m / "config.json").write_bytes(b"\xff\xfe\x00"), r"config\.json is damaged: not text"),
+        (lambda m: (m / "config.json").write_text("[]"), r"config\.json is damaged: list where an object"),
+        (lambda m: (m / "config.json").write_text("[" * 200_000), r"config\.json is damaged: JSON nested without end"),
+        (lambda m: (m / "config.json").write_text(""), r"config\.json is damaged: not JSON"),
+        (lambda m: edit(m / "config.json", config={"heads": 0}), r"config\.json does not describe a learner"),
+        (lambda m: edit(m / "config.json", config={"history": -1}), r"config\.json does not describe a learner"),
+        (lambda m: edit(m / "config.json", config={"dropout": 0.25}), r"config\.json is damaged: the checksum"),
+        (lambda m: edit(m / "config.json", files={}), r"model\.safetensors is damaged: no size and checksum"),
+        (lambda m: flip(m / "model.safetensors"), r"model\.safetensors is damaged: its checksum"),
+        (lambda m: rewrite(m / "model.safetensors", lambda x: x * torch.nan), r"damaged: tensor .* is not finite"),
+        (lambda m: rewrite(m / "model.safetensors", lambda x: x.double()), r"float64, not torch\.float32"),
         (lambda m: (m / "config.json").write_text('{"learner": "jepa"}'), r"config\.json does not describe"),
         (
             lambda m: (m / "config.json").write_text('{"learner": "jepa", "config": 3}'),
@@ -219,6 +245,21 @@ def test_damaged_models_are_refused(model: Path, damage, message: str):
         (lambda s: (s / "progress.json").write_text("{}"), r"progress\.json is damaged"),
         (lambda s: (s / "progress.json").write_text("[3]"), r"progress\.json is damaged"),
         (lambda s: write_json(s / "progress.json", {"step": "3"}), r"progress\.json is damaged"),
+        (lambda s: write_json(s / "progress.json", {"step": True, "run": ""}), r"progress\.json is damaged"),
+        (lambda s: write_json(s / "progress.json", {"step": 4, "run": ""}), r"damaged: step 4 in the folder step-0+3"),
+        (lambda s: (s / "progress.json").write_text("[" * 200_000), r"progress\.json is damaged: JSON nested"),
+        (lambda s: write_json(s / "progress.json", {"step": 3, "run": ""}), r"damaged: no size and checksum"),
+        (lambda s: flip(s / "model.safetensors"), r"model\.safetensors is damaged: its checksum"),
+        (lambda s: flip(s / "optimizer.safetensors"), r"optimizer\.safetensors is damaged: its checksum"),
+        (lambda s: rewrite(s / "model.safetensors", lambda x: x * torch.inf), r"model\.saf.* is not finite"),
+        (lambda s: rewrite(s / "optimizer.safetensors", lambda x: x * torch.nan), r"optim.* is not finite"),
+        (lambda s: rewrite(s / "optimizer.safetensors", lambda x: x.half()), r"optim.*float16, not torch\.float32"),
+        (lambda s: drop(s / "optimizer.safetensors", "exp_avg_sq"), r"optim.*it lacks exp_avg_sq of"),
+        (lambda s: drop(s / "optimizer.safetensors", "horizon.weight"), r"optim.*damaged"),
+        (
+            lambda s: s.rename(s.with_name("step-99999999999")),
+            r"progress\.json is damaged: step 3 in the folder step-9+",
+        ),
         (
             lambda s: checkpoints.save_file({"other.weight|exp_avg": torch.zeros(2)}, s / "optimizer.safetensors"),
             r"optimizer\.safetensors is of another architecture.*other\.weight",
@@ -238,6 +279,90 @@ def test_damaged_training_states_are_refused(tmp_path: Path, trained, damage, me
         load_training_state(tmp_path, learner, optimizer)
     assert_equal(copy(learner), before)
     assert not optimizer.state
+
+
+def drop(path: Path, part: str) -> None:
+    """Half of what a parameter, or one kind of moments, consists of."""
+    tensors = checkpoints.read_tensors(path)
+    lost = [name for name in tensors if part in name]
+    checkpoints.save_file({k: v for k, v in tensors.items() if k not in lost[: max(1, len(lost) // 2)]}, path)
+
+
+def test_a_step_beyond_the_run_and_the_checkpoint_before_it(tmp_path: Path, trained):
+    """What a killed writer left of older checkpoints is offered, and gone once the newest is read."""
+    save_training_state(tmp_path, *trained, 3)
+    older = tmp_path / "step-00000003"
+    shutil.copytree(older, tmp_path / "kept")
+    save_training_state(tmp_path, *trained, 8)
+    (tmp_path / "kept").rename(older)
+    with pytest.raises(CheckpointError, match=r"damaged: step 8 .* of a run of 5; remove .*8, and .* from .*step-0+3"):
+        load_training_state(tmp_path, *_optimizer(), steps=5)
+    assert load_training_state(tmp_path, *_optimizer(), steps=8) == 8
+    assert not older.exists()
+    flip(tmp_path / "step-00000008" / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"goes on from its start"):
+        load_training_state(tmp_path, *_optimizer(), steps=8)
+
+
+KILLED = """
+import os, shutil, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, {tests!r})
+from tiny import JEPA_CONFIG
+from sprii_train import checkpoints
+from sprii_train.fit import TrainConfig, build_optimizer
+from sprii_train.learners import JEPA
+learner = JEPA(JEPA_CONFIG)
+with torch.no_grad():
+    learner.horizon.weight.fill_(2.0)
+optimizer = build_optimizer(learner, TrainConfig())
+calls, at = 0, 0
+
+def killing(event, arguments):
+    # Called before whatever changes the disk.
+    global calls
+    writes = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    if writes or event in ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"):
+        calls += 1
+        if calls == at:
+            os._exit(9)
+
+while True:
+    at += 1
+    folder = Path({folder!r}) / str(at)
+    shutil.copytree(Path({folder!r}) / "before", folder)
+    child = os.fork()
+    if not child:
+        sys.addaudithook(killing)
+        checkpoints.save(learner, folder / "model")
+        checkpoints.save_training_state(folder / "checkpoints", learner, optimizer, 8)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] == 0:
+        break
+"""
+
+
+@pytest.mark.slow
+def test_kills_at_any_point_of_a_save_leave_a_whole_model_and_nothing_else(tmp_path: Path, trained):
+    learner, optimizer = _optimizer()
+    save(learner, tmp_path / "before" / "model")
+    save_training_state(tmp_path / "before" / "checkpoints", *trained, 4)
+    old = learner.get_parameter("horizon.weight").clone()
+    script = KILLED.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    subprocess.run([sys.executable, "-c", script], check=True)
+    folders = [path for path in tmp_path.iterdir() if path.name != "before"]
+    assert len(folders) > 20
+    for folder in folders:
+        weight = load(folder / "model").get_parameter("horizon.weight")  # the reader puts back what stood aside
+        assert torch.equal(weight, old) or (weight == 2.0).all()
+        assert load_training_state(folder / "checkpoints", learner, optimizer) in (4, 8)
+        save(learner, folder / "model")
+        save_training_state(folder / "checkpoints", learner, optimizer, 12)
+        left = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_dir()}
+        assert left == {"model", "checkpoints", "checkpoints/step-00000012"}, folder
+        assert not list(folder.rglob(".*")), folder
 
 
 def test_state_of_another_architecture_leaves_the_learner(tmp_path: Path, trained):
@@ -264,7 +389,7 @@ def test_saving_over_a_learner_keeps_the_old_one_until_the_new_one_is_in_place(t
     path = tmp_path / "model"
     old, new = JEPA(JEPA_CONFIG), JEPA(JEPA_CONFIG)
     save(old, path)
-    replace_file = checkpoints.os.replace
+    replace_file = os.replace
 
     def fails_at_the_last_move(source, target):
         if Path(target) == path and "model.safetensors" in {f.name for f in Path(source).iterdir()} and not fails:
@@ -273,7 +398,7 @@ def test_saving_over_a_learner_keeps_the_old_one_until_the_new_one_is_in_place(t
         replace_file(source, target)
 
     fails: list = []
-    monkeypatch.setattr(checkpoints.os, "replace", fails_at_the_last_move)
+    monkeypatch.setattr(os, "replace", fails_at_the_last_move)
     with pytest.raises(OSError, match="planned"):
         save(new, path)
     assert [p.name for p in tmp_path.iterdir()] == ["model"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from sprii_train.checkpoints import CheckpointError, read_json, write_json
+from sprii_envs.files import FileError, read_json, write_json
 from sprii_train.experiments.grid import Cell, Told, folder_of, work
 
 EVERY = 5.0
@@ -39,9 +39,10 @@ def told(cell: Cell, root: Path) -> Told | None:
     """How far the cell's job has said that it is."""
     try:
         held = read_json(_path(cell, root))
-    except CheckpointError:
+    except FileError:
         return None
-    return held["step"], float("nan") if held["self"] is None else held["self"]
+    step, loss = held.get("step"), held.get("self")
+    return (step, loss if isinstance(loss, float) else float("nan")) if isinstance(step, int) else None
 
 
 def _path(cell: Cell, root: Path) -> Path:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from sprii_train.analysis.formation import project, rollout_means, standardise, system_centroids, with_codes
 from sprii_train.experiments.measures.formation import SYSTEMS
@@ -23,7 +22,5 @@ def atlas(source: Source) -> dict[str, Any]:
     centroids = system_centroids(with_codes(held_out, standardise(train.codes, held_out.codes)[1]))
     found = project(centroids.codes)
     kept = {"xy": found.xy, "shares": found.shares, **centroids.factors}
-    save_file(
-        {name: np.ascontiguousarray(a, np.float64) for name, a in kept.items()}, source.folder / source.cell.arrays
-    )
+    source.keep({name: np.asarray(a, np.float64) for name, a in kept.items()})
     return {"pc1": float(found.shares[0]), "pc2": float(found.shares[1])}

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from sprii_train.analysis.formation import group_means, score
 from sprii_train.analysis.populations import Sample
@@ -46,7 +45,7 @@ def bottleneck(source: Source) -> dict[str, Any]:
     squared = group_means(scored.squared_errors[:, None], held_out.systems)[0][:, 0]
     row |= {"decoder_r2": scored.r2, "decoder_mse": float(squared.mean())}
     kept = errors | {"decoder": squared}
-    save_file({name: np.ascontiguousarray(a) for name, a in kept.items()}, source.folder / source.cell.arrays)
+    source.keep(kept)
     return row
 
 

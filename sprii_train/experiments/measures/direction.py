@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 from sklearn.metrics import r2_score
 
 from sprii_train.analysis.use.direction import Projection, projection
@@ -53,7 +52,7 @@ def direction(source: Source) -> dict[str, Any]:
         kept[f"object|{factor}|difference"] = changed.difference
         row |= _told("object_", factor, changed)
         row |= {f"object_matched_{factor}": float(changed.matched.mean()), "object_systems": len(ids)}
-    save_file({name: np.ascontiguousarray(a) for name, a in kept.items()}, source.folder / source.cell.arrays)
+    source.keep(kept)
     return row
 
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from sprii_train.analysis.donors import donor_errors, encode_split
 from sprii_train.analysis.formation import POKE_FACTORS, SPRING_FACTORS, Factor, measure_formation
@@ -41,7 +40,7 @@ def formation(source: Source) -> dict[str, Any]:
         kept |= {f"{split}|{'_'.join(key)}": scored.squared_errors for key, scored in found.scores.items()}
         if world.shortest is None:
             row[split] |= prediction(source, split)
-    save_file(kept, source.folder / source.cell.arrays)
+    source.keep(kept)
     return row
 
 

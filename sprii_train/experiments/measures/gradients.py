@@ -3,8 +3,6 @@
 from dataclasses import asdict
 from typing import Any
 
-from safetensors.numpy import save_file
-
 from sprii_train.analysis.gradients import by_phase, read_gradients, summarise
 from sprii_train.experiments.sources import Source
 
@@ -22,7 +20,7 @@ def gradients(source: Source) -> dict[str, Any]:
             f"{source.folder} was trained without the gradient diagnostic; legal: a source trained under Align and "
             "Cross. Remove the folder to train it again"
         ) from None
-    save_file(asdict(observed), source.folder / source.cell.arrays)
+    source.keep(asdict(observed))
     phases = by_phase(observed, source.cell.train.steps)
     row = asdict(summarise(observed)) | {f"mean_{name}": phase.mean for name, phase in phases.items()}
     row["smallest_norm"] = float(min(observed.align_norm.min(), observed.cross_norm.min()))

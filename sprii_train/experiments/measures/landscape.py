@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from sprii_envs.relations import EpisodeTable
 from sprii_train.analysis.use.landscape import grid_errors, valley
@@ -95,7 +94,7 @@ def landscape(source: Source) -> dict[str, Any]:
             f"rho_{factor}": found.rho,
             f"ended_{factor}": sum(c.cells - c.complete for c in told),
         }
-    save_file({name: np.ascontiguousarray(a) for name, a in kept.items()}, source.folder / source.cell.arrays)
+    source.keep(kept)
     return row
 
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from sprii_train.analysis.value.cases import Cases
 from sprii_train.analysis.value.readers import Reader, fit_readers
@@ -44,7 +43,7 @@ def poke_value(source: Source) -> dict[str, Any]:
     for arm, grid in errors.items():
         row[f"{arm}_h16"] = float(grid.mean())
         row |= {f"{arm}_{name}_h16": float(grid[..., i].mean()) for i, name in enumerate(COMPONENTS)}
-    save_file({name: np.ascontiguousarray(grid) for name, grid in errors.items()}, source.folder / source.cell.arrays)
+    source.keep(errors)
     return row
 
 

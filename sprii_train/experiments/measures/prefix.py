@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-from safetensors.numpy import save_file
-
 from sprii_train.analysis.value.curves import PREFIXES, prefix_errors
 from sprii_train.analysis.value.risks import strata_by_system
 from sprii_train.analysis.value.slots import Arm
@@ -23,7 +20,7 @@ def prefix(source: Source) -> dict[str, Any]:
     train, moving = prefix_cases(source, max(PREFIXES))
     seeds = tuple(range(source.cell.readers.count))
     found = prefix_errors(train, moving, reader_config(source), seeds, arms=READERS)
-    save_file({arm: np.ascontiguousarray(grid) for arm, grid in found.items()}, source.folder / source.cell.arrays)
+    source.keep({**found})
     strata = strata_by_system(moving)
     assert strata is not None
     errors = {

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from sprii_envs.banks import Bank
 from sprii_train.analysis.populations import Training
@@ -52,7 +51,7 @@ def realization(source: Source) -> dict[str, Any]:
         for donor in ("own", "cross"):
             curve = np.mean([sweep[donor].mean((1, 2)) for sweep in sweeps], axis=0)
             row |= {f"{donor}{variant}_s{scale:g}": float(e) for scale, e in zip(SCALES, curve, strict=True)}
-    save_file(kept, source.folder / source.cell.arrays)
+    source.keep(kept)
     return row
 
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from sprii_train.analysis.use.response import TRANSFORMS, donor_response
 from sprii_train.analysis.use.simulated import increments
@@ -40,5 +39,5 @@ def response(source: Source) -> dict[str, Any]:
             f"{factor}|course": states - states[:, :1],
             f"{factor}|predicted": outputs[CASE],
         }
-    save_file({name: np.ascontiguousarray(a) for name, a in kept.items()}, source.folder / source.cell.arrays)
+    source.keep(kept)
     return row

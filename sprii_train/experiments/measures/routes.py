@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from sprii_train.analysis.value.bases import RouteConfig, fit_bases
 from sprii_train.analysis.value.cases import Cases, Standardiser
@@ -39,7 +38,7 @@ def routes(source: Source) -> dict[str, Any]:
         row |= {f"updates_{name}": updates, f"gain_{name}": means["m1"] - means["m2"]}
         row |= {f"{route}_{name}": mean for route, mean in means.items()}
         row[f"wrong_minus_matched_{name}"] = means["m2-wrong"] - means["m2"]
-    save_file({name: np.ascontiguousarray(grid) for name, grid in kept.items()}, source.folder / source.cell.arrays)
+    source.keep(kept)
     return row
 
 
@@ -47,7 +46,7 @@ def object_routes(source: Source) -> dict[str, Any]:
     """Errors at h16 of the base, M1 and M2 that predict the object's four coordinates alone."""
     cases = object_only(poke_cases(source))
     errors = route_errors(cases, source.cell.readers.route_updates, source.cell.readers.count)
-    save_file({name: np.ascontiguousarray(grid) for name, grid in errors.items()}, source.folder / source.cell.arrays)
+    source.keep(errors)
     return {f"{route}_h16": float(grid.mean()) for route, grid in errors.items()}
 
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from sprii_train.analysis.value.readers import fit_readers
 from sprii_train.analysis.value.risks import by_system, reader_errors, strata_by_system
@@ -28,6 +27,6 @@ def sealed(source: Source) -> dict[str, Any]:
     errors = np.stack([by_system(reader_errors(reader, cold), cold.systems)[:, -1] for reader in readers])
     strata = strata_by_system(cold)
     assert strata is not None
-    save_file({"persistent": np.ascontiguousarray(errors)}, source.folder / source.cell.arrays)
+    source.keep({"persistent": errors})
     row = {name: float(errors[:, np.isin(strata, groups)].mean()) for name, groups in POPULATIONS.items()}
     return row | {"strata": strata.tolist(), "sealed_bank": bank.fingerprint}

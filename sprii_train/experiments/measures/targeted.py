@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from sprii_train.analysis.formation import group_means
 from sprii_train.analysis.value.cases import Cases
@@ -39,7 +38,7 @@ def targeted(source: Source) -> dict[str, Any]:
     row |= {f"donor_mlp_{name}": scored.r2 for name, scored in donor_networks(cases).items()}
     row["donor_contact"] = donor_contact(source, cases).auroc
     kept["dominance"] = mass_dominance(source, cases)
-    save_file({name: np.ascontiguousarray(a) for name, a in kept.items()}, source.folder / source.cell.arrays)
+    source.keep(kept)
     return row
 
 

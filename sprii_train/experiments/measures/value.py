@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from sprii_train.analysis.theory import Specificity
 from sprii_train.analysis.use.interventions import effect
@@ -57,7 +56,7 @@ def value(source: Source) -> dict[str, Any]:
         for route, base in zip(m2, bases, strict=True)
     )  # fmt: skip
     systems, first = np.unique(cases.development.systems, return_index=True)
-    save_file({name: np.ascontiguousarray(grid) for name, grid in errors.items()}, source.folder / source.cell.arrays)
+    source.keep(errors)
     strata = cases.development.strata
     assert strata is not None
     return row | {"systems": systems.tolist(), "strata": strata[first].tolist()}

@@ -103,7 +103,7 @@ def test_another_run_s_folder_is_refused(tmp_path: Path):
         train_control(replace(TINY, iterations=1, recipe="r7"), tmp_path)
 
 
-@pytest.mark.parametrize("held", ["{}", "[]"])
+@pytest.mark.parametrize("held", ["{}", '{"iterations": []}', '{"iterations": [1, 2, 3]}'])
 def test_lost_rows_are_named(tmp_path: Path, held: str):
     train_control(TINY, tmp_path)
     (tmp_path / "iterations.json").write_text(held)

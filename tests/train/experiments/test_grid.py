@@ -3,15 +3,17 @@
 import hashlib
 import json
 import multiprocessing
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_cells import ToyCell
 
 import sprii_train.experiments.grid as grid
 from sprii_train.checkpoints import CheckpointError
-from sprii_train.experiments.grid import folder_of, run_grid
+from sprii_train.experiments.grid import Report, folder_of, locked, run_grid
 
 
 def starts(cell: ToyCell, root: Path) -> int:
@@ -81,6 +83,53 @@ def test_a_result_of_another_measurement_is_measured_again(tmp_path: Path, capsy
     assert run_grid([other], tmp_path, workers=1) == [row | {"resumed_at": 4}]
     assert starts(cell, tmp_path) == 2
     assert (folder_of(cell, tmp_path) / "steps").read_text().split() == ["1", "2", "3", "4"]  # not trained again
+
+
+@dataclass(frozen=True)
+class ArraysCell(MeasuredCell):
+    """A cell that writes a file beside its result."""
+
+    arrays = "done.safetensors"
+
+    def run(self, folder: Path, report: Report) -> dict[str, Any]:
+        (folder / self.arrays).write_bytes(bytes(100))
+        return super().run(folder, report)
+
+
+def flip(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"1.5", b"1.6").replace(bytes(100), bytes(99) + b"1"))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("done.json", flip, r"done\.json is damaged: its checksum is another; remove it and repeat"),
+        ("done.json", lambda path: path.write_text("[" * 200_000), r"done\.json is damaged: JSON nested without end"),
+        ("done.json", lambda path: path.write_text("[]"), r"done\.json is damaged: list where an object"),
+        ("done.json", lambda path: path.write_bytes(b""), r"done\.json is damaged: not JSON"),
+        ("done.safetensors", flip, r"done\.safetensors is damaged: its checksum is another; remove .*done\.json"),
+        ("done.safetensors", Path.unlink, r"done\.safetensors is missing.*remove .*done\.json"),
+        ("done.safetensors", lambda path: path.write_bytes(b""), r"done\.safetensors is damaged: truncated: 0 bytes"),
+    ],
+)
+def test_damaged_results_are_named(tmp_path: Path, name: str, damage: Callable[[Path], Any], message: str):
+    cell = ArraysCell("one", 1.5)
+    row = {"arm": "one", "value": 1.5, "resumed_at": 0}
+    assert run_grid([cell], tmp_path, workers=1) == [row]
+    assert run_grid([cell], tmp_path, workers=1) == [row]
+    damage(folder_of(cell, tmp_path) / name)
+    with pytest.raises(CheckpointError, match=message):
+        run_grid([cell], tmp_path, workers=1)
+    (folder_of(cell, tmp_path) / "done.json").unlink()  # the advice
+    assert run_grid([cell], tmp_path, workers=1) == [row | {"resumed_at": 4}]
+
+
+def test_a_lock_is_no_link_and_goes_with_its_holder(tmp_path: Path):
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / ".lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(CheckpointError, match="a lock must be a plain file"), locked(tmp_path / ".lock"):
+        pass
+    assert (tmp_path / "precious").read_text() == "kept"
 
 
 def test_one_cell_given_twice_runs_once(tmp_path: Path):

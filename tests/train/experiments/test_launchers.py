@@ -19,8 +19,8 @@ from tiny import JEPA_CONFIG
 from toy_cells import GatedCell, ToyCell
 
 from sprii_envs.banks import Bank
+from sprii_envs.files import write_json
 from sprii_train import distributed
-from sprii_train.checkpoints import write_json
 from sprii_train.experiments.dclean import DCleanCell
 from sprii_train.experiments.grid import Cell, Job, Told, folder_of, locked, run_grid, work
 from sprii_train.experiments.launchers import named_launcher, remote

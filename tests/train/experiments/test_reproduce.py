@@ -15,7 +15,7 @@ from tiny_worlds import POKE_LEARNER, POKE_SMALL, SPRING_LEARNER, SPRING_SMALL
 import sprii_train.experiments.reproduce as reproducing
 import sprii_train.experiments.sources as sources
 from sprii_envs.banks import Bank
-from sprii_train.checkpoints import read_json, write_json
+from sprii_envs.files import read_json, write_json
 from sprii_train.experiments.grid import folder_of
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.presets import BUDGETS, Budget
