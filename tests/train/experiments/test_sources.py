@@ -1,6 +1,7 @@
 """Sources: trained once, measured often; donor graphs from a teacher; measures against plain computations."""
 
 import fcntl
+import importlib
 import json
 import math
 import threading
@@ -35,6 +36,7 @@ from sprii_train.experiments.sources import READERLESS, ReaderBudget, Source, So
 from sprii_train.experiments.spring_cases import spring_cases
 from sprii_train.experiments.state_decoder import fit_state_decoder
 from sprii_train.experiments.worlds import POKE_WORLD, SPRING_WORLD, encode_histories
+from sprii_train.identity import cell_code
 from sprii_train.learners import JEPA
 from sprii_train.recipes import EVERY_RECIPE
 
@@ -130,6 +132,31 @@ def test_results_are_by_measure_and_by_the_readers_that_it_fits(poke_bank: Bank)
     assert (fits.result, fits.arrays) == ("value-3x100-10.json", "value-3x100-10.safetensors")
     for measure in READERLESS:
         assert replace(base, measure=measure, readers=ReaderBudget(9, 9, 9)).result == f"{measure}.json"
+
+
+def test_folders_and_results_are_by_code(poke_bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of what trains, of what measures, and of the graph that only an inferred relation has."""
+
+    def said(cell: SourceCell) -> tuple[Path, object]:
+        cell_code.cache_clear()
+        return folder_of(cell, tmp_path), cell.measurement()
+
+    align = cell_of(poke_bank, "poke", "align")
+    inferred = replace(align, recipe="inferred", teacher=align)
+    student = replace(inferred, recipe="align")
+    before = {cell: said(cell) for cell in (align, inferred, student)}
+    for module, name, value, other_folders, other_measures in (
+        ("objectives", "_BLOCK", 1, {align, inferred, student}, set()),
+        ("experiments.graphs", "NEIGHBOURS", 4, {inferred}, set()),
+        ("experiments.measures.formation", "SEED", 5, set(), {align, inferred, student}),
+        ("experiments.grid", "KEPT", "held", set(), set()),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(importlib.import_module(f"sprii_train.{module}"), name, value)
+            after = {cell: said(cell) for cell in before}
+        assert {cell for cell in before if after[cell][0] != before[cell][0]} == other_folders, name
+        assert {cell for cell in before if after[cell][1] != before[cell][1]} == other_measures, name
+    cell_code.cache_clear()
 
 
 # Donor graphs
