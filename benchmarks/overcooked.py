@@ -15,6 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from sprii_envs.fields import option
 from sprii_envs.overcooked.collect import collect
 from sprii_envs.overcooked.env import OvercookedEnv
 from sprii_envs.overcooked.game import AGENTS, Game, engine
@@ -81,9 +82,9 @@ def one_by_one(kind: str, game: Game, steps: int) -> Callable[[], object]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kitchens", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=1_000, help="of each kitchen, a multiple of 100")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--kitchens", type=option(), default=64)
+    parser.add_argument("--steps", type=option(), default=1_000, help="of each kitchen, a multiple of 100")
+    parser.add_argument("--repeats", type=option(), default=5)
     told = parser.parse_args()
     game = Game()
     cases = {

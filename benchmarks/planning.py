@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from sprii_envs.envs.pendulum import GROUPS
+from sprii_envs.fields import WORKERS, option
 from sprii_train.control import pendulum
 from sprii_train.control.controllers import CEM, CONTROLLERS, ICEM, MPPI, Config, Score, initial, plan
 from sprii_train.control.evaluation import PolicyOf, evaluate, known, random
@@ -222,10 +223,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--oracle", action="store_true", help="returns with the true equations instead of speed")
     parser.add_argument("--groups", default="ID,OOD_c3", help=f"of {', '.join(GROUPS)}")
-    parser.add_argument("--episodes", type=int, default=30, help="of a group, for --oracle")
+    parser.add_argument("--episodes", type=option(), default=30, help="of a group, for --oracle")
     parser.add_argument("--only", help="one row of --oracle, such as CEM")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=option(most=WORKERS), default=1)
+    parser.add_argument("--rounds", type=option(), default=7)
     arguments = parser.parse_args()
     if arguments.oracle:
         oracle(arguments.groups.split(","), arguments.episodes, arguments.threads, arguments.only)

@@ -18,6 +18,7 @@ from statistics import median
 
 import numpy as np
 
+from sprii_envs.fields import option
 from sprii_envs.relations import (
     SAME_ROLLOUT,
     SAME_SYSTEM,
@@ -152,8 +153,8 @@ def bytes_kept(make: Callable[[EpisodeTable], Draw], table: EpisodeTable) -> flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--episodes", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--episodes", type=option(most=10**8), default=1_000_000)
+    parser.add_argument("--rounds", type=option(), default=5)
     arguments = parser.parse_args()
     table = bank(arguments.episodes)
     sizes = tuple(n for n in SIZES if 4 * n <= len(table))  # recipients of distinct systems

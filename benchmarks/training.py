@@ -21,6 +21,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.utils.flop_counter import FlopCounterMode
 
 from sprii_envs.banks import Bank, build
+from sprii_envs.fields import WORKERS, option
 from sprii_train.experiments.dclean import PRESETS
 from sprii_train.experiments.presets import PRESET_NAMES, budget
 from sprii_train.experiments.worlds import D_CLEAN_WORLD, WORLDS, World
@@ -120,9 +121,9 @@ def main() -> None:
     parser.add_argument("--world", choices=list(WORLDS), default="d-clean")
     parser.add_argument("--preset", choices=PRESET_NAMES, default="paper")
     parser.add_argument("--arms", default="native,structure,align-cross")
-    parser.add_argument("--pairs", type=int, help="pairs in a batch; by default the preset's")
-    parser.add_argument("--repeats", type=int, default=12)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--pairs", type=option(), help="pairs in a batch; by default the preset's")
+    parser.add_argument("--repeats", type=option(), default=12)
+    parser.add_argument("--threads", type=option(most=WORKERS), default=1)
     parser.add_argument("--precision", choices=("auto", "fp32", "bf16"), default="auto")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()

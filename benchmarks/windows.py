@@ -18,6 +18,7 @@ from statistics import median
 import numpy as np
 
 from sprii_envs.banks import D_CLEAN, Bank, build
+from sprii_envs.fields import option
 from sprii_envs.relations import WindowSampler
 from sprii_envs.relations.table import Rows
 from sprii_envs.rendering import Frame
@@ -29,8 +30,8 @@ LEARNER = 0.1  # seconds that a learner computes between two batches
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--bank", type=Path, help="a bank that stores 64×64 frames")
-    parser.add_argument("--episodes", type=int, default=4000)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--episodes", type=option(), default=4000)
+    parser.add_argument("--rounds", type=option(), default=20)
     arguments = parser.parse_args()
     if arguments.bank is not None:
         measure(arguments.bank, arguments.rounds)

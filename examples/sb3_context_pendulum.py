@@ -23,6 +23,7 @@ from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.monitor import Monitor
 
 import sprii_envs  # noqa: F401 (registers the environments)
+from sprii_envs.fields import MOST, option
 from sprii_envs.wrappers import ContextObservation
 from sprii_train.checkpoints import load
 from sprii_train.learners import CaDM
@@ -58,10 +59,10 @@ def main() -> None:
     parser.add_argument(
         "--encoder", type=Path, help="model folder of `sprii pendulum train`; without it no learned row"
     )
-    parser.add_argument("--steps", type=int, default=20_000, help="environment steps of each")
-    parser.add_argument("--every", type=int, default=2_000, help="steps between evaluations of ten episodes")
+    parser.add_argument("--steps", type=option(), default=20_000, help="environment steps of each")
+    parser.add_argument("--every", type=option(), default=2_000, help="steps between evaluations of ten episodes")
     parser.add_argument("--systems", default="ID", help="group of systems, for training and evaluation")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=option(least=0, most=MOST), default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/sb3-pendulum"))
     told = parser.parse_args()
     if not 1 <= told.every <= told.steps:

@@ -9,6 +9,7 @@ equal in JSON, which identifies runs.
 Every rule raises ValueError: name, value, what is legal.
 """
 
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -35,6 +36,18 @@ def integer(name: str, value: Any, *, least: int = 0, most: int = MOST) -> int:
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= most:
         return int(value)
     raise _refusal(name, value, f"an integer >= {least}, at most {most}")
+
+
+def option(*, least: int = 1, most: int = MANY) -> Callable[[str], int]:
+    """A `type` of `argparse`: an integer in [least, most], refused as `integer` refuses."""
+
+    def read(text: str) -> int:
+        try:
+            return integer("it", int(text), least=least, most=most)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return read
 
 
 def number(

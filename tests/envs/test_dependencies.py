@@ -79,6 +79,8 @@ except sprii_envs.dependencies.PackageImportError as error:
     ],
 )
 def test_every_environment_says_what_its_broken_package_says(name, id, kwargs, tmp_path):
+    if id == "sprii/Overcooked-v0" and any(is_absent(p) for p in ("jax", "jaxmarl", "imageio", "pettingzoo")):
+        pytest.skip("another package of the extra is missing, which is said first")
     folder = package(tmp_path, name, 'raise AttributeError("of another version")')
     done = run(MAKE.format(id=id, kwargs=kwargs), folder)
     assert "fails to import" in done.stdout, done.stderr
@@ -121,6 +123,7 @@ except BankError as error:
 
 
 def test_broken_packages_of_datasets_say_why(tmp_path):
+    pytest.importorskip("h5py")
     folder = package(tmp_path, "minari", 'raise OSError("libhdf5.so: cannot open shared object file")')
     code = "from sprii_envs.banks.minari.package import package; package()"
     said = run(code, folder).stderr.splitlines()[-1]

@@ -1,12 +1,13 @@
 """What a field or an argument may be, and the sentence that refuses the rest."""
 
 import json
+from argparse import ArgumentParser
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from sprii_envs.fields import check, choice, flag, instance, integer, integers, number, numbers
+from sprii_envs.fields import check, choice, flag, instance, integer, integers, number, numbers, option
 
 
 @dataclass(frozen=True)
@@ -91,3 +92,13 @@ def test_a_long_value_is_cut():
         number("x", np.arange(10_000).reshape(100, 100))
     assert len(str(caught.value)) < 150
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["4294967296", "0", "-1", "1.5", "abc", ""])
+def test_options_of_scripts_have_a_range(text: str, capsys: pytest.CaptureFixture[str]):
+    parser = ArgumentParser()
+    parser.add_argument("--steps", type=option())
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--steps", text])
+    assert "error: argument --steps: " in capsys.readouterr().err
+    assert parser.parse_args(["--steps", "7"]).steps == 7
