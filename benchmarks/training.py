@@ -23,13 +23,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from sprii_envs.banks import Bank, build
 from sprii_envs.fields import WORKERS, option
 from sprii_train.experiments.dclean import PRESETS
-from sprii_train.experiments.presets import PRESET_NAMES, budget
-from sprii_train.experiments.worlds import D_CLEAN_WORLD, WORLDS, World
 from sprii_train.fit import TrainConfig, build_optimizer, resolve_precision
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.objectives import sigreg, sigreg_directions
 from sprii_train.protocol import training_loss
 from sprii_train.recipes import EVERY_RECIPE, recipe
+from sprii_train.settings import D_CLEAN, PRESET_NAMES, SETTINGS, Built, Setting
 
 PHASES = ("data", "forward", "backward", "optimiser", "total")
 
@@ -37,10 +36,10 @@ PHASES = ("data", "forward", "backward", "optimiser", "total")
 class Arm:
     """One recipe, ready to be stepped and timed."""
 
-    def __init__(self, name: str, world: World, bank: Bank, learner: JEPAConfig, train: TrainConfig) -> None:
+    def __init__(self, name: str, setting: Setting, bank: Bank, learner: JEPAConfig, train: TrainConfig) -> None:
         arm = recipe(name, EVERY_RECIPE)
-        config = replace(learner, context=arm.context)
-        self.data = world.data(bank, config, arm, pairs=train.pairs, seed=0)
+        config = setting.learner_config(learner, arm)
+        self.data = setting.data(bank, config, arm, pairs=train.pairs, seed=0)
         self.objective, self.config = arm.objective, train
         self.learner = JEPA(config).train()
         self.optimizer = build_optimizer(self.learner, train)
@@ -118,7 +117,7 @@ def gemm_rate(dtype: torch.dtype, rows: int, width: int, repeats: int = 30) -> f
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--world", choices=list(WORLDS), default="d-clean")
+    parser.add_argument("--world", choices=list(SETTINGS), default="d-clean")
     parser.add_argument("--preset", choices=PRESET_NAMES, default="paper")
     parser.add_argument("--arms", default="native,structure,align-cross")
     parser.add_argument("--pairs", type=option(), help="pairs in a batch; by default the preset's")
@@ -128,15 +127,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    world = WORLDS[options.world]
-    if world is D_CLEAN_WORLD:
+    setting = SETTINGS[options.world]
+    if setting is D_CLEAN:
         if options.preset not in PRESETS:
             parser.error(f"d-clean has no preset {options.preset}; legal: {', '.join(PRESETS)}")
         preset = PRESETS[options.preset]
         learner, train, protocol = preset.learner, preset.train, preset.protocol
     else:
-        spent = budget(world, options.preset)
-        learner, train, protocol = spent.learner, spent.train, world.protocol
+        spent = setting.budget(options.preset)
+        assert isinstance(setting.store, Built)
+        learner, train, protocol = spent.learner, spent.train, setting.store.protocol
     train = replace(train, precision=options.precision, pairs=options.pairs or train.pairs)
     precision = resolve_precision(train)
     rates = {
@@ -147,7 +147,7 @@ def main() -> None:
         rates["convolution"] = convolution_rate(learner, precision)
     with tempfile.TemporaryDirectory() as folder:
         bank = build(protocol, Path(folder) / "bank")
-        arms = {name: Arm(name, world, bank, learner, train) for name in options.arms.split(",")}
+        arms = {name: Arm(name, setting, bank, learner, train) for name in options.arms.split(",")}
         for number in range(options.repeats + 2):
             for arm in arms.values():
                 arm.step(number)
@@ -155,7 +155,7 @@ def main() -> None:
     first = next(iter(arms.values()))
     print(f"preset {options.preset}, {first.precision}, {options.threads} thread(s), best of {options.repeats + 2}")
     print(
-        f"world {world.name}, {train.pairs} pairs; measured rates: "
+        f"world {setting.name}, {train.pairs} pairs; measured rates: "
         + ", ".join(f"{k} {v / 1e9:.0f} GFLOP/s" for k, v in rates.items())
     )
     print(
@@ -175,7 +175,8 @@ def main() -> None:
         report[name] = b | {"bound": bounds[name], "over_bound": ratios[1], "over_first": ratios[2]}
     if options.json:
         options.json.write_text(
-            json.dumps({"world": world.name, "preset": options.preset, "rates": rates, "arms": report}, indent=2) + "\n"
+            json.dumps({"world": setting.name, "preset": options.preset, "rates": rates, "arms": report}, indent=2)
+            + "\n"
         )
 
 

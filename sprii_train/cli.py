@@ -564,8 +564,8 @@ def _list_targets() -> None:
     from rich.table import Table
 
     from sprii_train.experiments.costs import estimate, span
-    from sprii_train.experiments.presets import PRESET_NAMES
     from sprii_train.experiments.targets import ALIASES, TARGETS
+    from sprii_train.settings import PRESET_NAMES
 
     table = Table("table or figure", "what it shows", box=None, pad_edge=False)
     for name in PRESET_NAMES:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sprii_envs.banks import Bank
+from sprii_envs.banks import Bank, Store
 from sprii_envs.fields import integer, integers
 from sprii_envs.relations import (
     SAME_SYSTEM,
@@ -20,16 +20,17 @@ from sprii_envs.relations import (
     WindowSampler,
 )
 from sprii_envs.relations.coercion import integer_array
+from sprii_envs.relations.rows import TableRows
 from sprii_envs.standardiser import Standardiser
-from sprii_train.protocol import Windows
+from sprii_train.protocol import Windows, each
 
 Rows = NDArray[np.int64]
 
 
 class Reader(Protocol):
-    """Reads windows of a bank's episodes."""
+    """Reads windows of a store's episodes."""
 
-    bank: Bank
+    bank: Store
     history: int
     horizons: tuple[int, ...]
 
@@ -42,12 +43,14 @@ class WindowReader:
     """Histories, future actions and targets of a bank's episodes, read at the learner's horizons.
 
     Args:
-        bank: with columns `states` (E, T, S) and `actions` (E, T−1, A).
+        bank: a store whose windows of the columns are (n, T, …).
         history: observations in a history.
         horizons: increasing; the last one bounds the future.
         properties: names of the persistent properties given as labels, standardised by the training systems (one that
             is the same in all of them is centred and not scaled).
-        image: side of the grayscale frames to read instead of states; 0 reads states.
+        image: side of the grayscale frames to read instead of states, of a bank that can draw them; 0 reads columns.
+        observation: the column that is observed, or several, whose windows are then a mapping.
+        action: the column of actions, one a transition; None for episodes without any, whose actions have no entries.
 
     Raises:
         ValueError: for numbers that are not legal, or a property that the bank does not have.
@@ -55,19 +58,28 @@ class WindowReader:
 
     def __init__(
         self,
-        bank: Bank,
+        bank: Store,
         history: int = 24,
         horizons: tuple[int, ...] = (1, 4, 16),
         properties: tuple[str, ...] = (),
         image: int = 0,
+        *,
+        observation: str | tuple[str, ...] = "states",
+        action: str | None = "actions",
     ) -> None:
         history, image = integer("history", history, least=1), integer("image", image)
         horizons = integers("horizons", horizons, some=True)
         if list(horizons) != sorted(set(horizons)) or horizons[0] < 1:
             raise ValueError(f"horizons are {horizons}; legal: increasing steps >= 1, such as (1, 4, 16)")
         self.bank, self.history, self.horizons, self.image = bank, history, horizons, image
-        self.properties = properties
-        self._labels = None
+        if image and not isinstance(bank, Bank):
+            raise ValueError(f"{bank.name} draws no frames: image is {image}; legal: 0")
+        columns = (observation,) if isinstance(observation, str) else observation
+        for column in (*columns, *(() if action is None else (action,))):
+            if column not in bank.columns:
+                raise ValueError(f"{bank.name} has no column {column!r}; columns: {', '.join(bank.columns)}")
+        self.properties, self.observation, self.action = properties, observation, action
+        self._labels, self._order = None, bank.table.by_episode()
         if properties:
             standardise = Standardiser.fit(_columns(bank.split("train"), properties))
             self._labels = standardise(_columns(bank.table, properties))
@@ -83,42 +95,71 @@ class WindowReader:
         histories = self.histories(episodes, starts)
         return histories._replace(
             future_observations=self._targets(episodes, now),
-            future_actions=_tensor(self.bank.windows("actions", episodes, now, self.horizons[-1])),
+            future_actions=self._actions(episodes, now, self.horizons[-1]),
             anchors=None if anchors is None else torch.from_numpy(np.asarray(anchors, np.int64)),
         )
 
     def histories(self, episodes: Rows, starts: Rows) -> Windows:
         """Windows without a future, for donors: (n, 0, …) targets and (n, 0, A) future actions."""
         episodes, starts = self._episodes(episodes), np.asarray(starts, np.int64)
-        actions = _tensor(self.bank.windows("actions", episodes, starts, self.history - 1))
-        labels = None if self._labels is None else _tensor(self._labels[episodes])
+        actions = self._actions(episodes, starts, self.history - 1)
+        labels = None if self._labels is None else _tensor(self._labels[self._row(episodes)])
         if self.image:
             frames = torch.from_numpy(self._frames(episodes, starts))
             return Windows(
                 frames, actions, frames.new_empty(len(frames), 0, 2, *frames.shape[2:]), actions[:, :0], labels
             )
-        states = _tensor(self.bank.windows("states", episodes, starts, self.history))
-        return Windows(states, actions, states[:, :0], actions[:, :0], labels)
+        observed = self.columns(episodes, starts, self.history)
+        return Windows(observed, actions, each(observed, lambda entries: entries[:, :0]), actions[:, :0], labels)
 
     def _episodes(self, episodes: Rows) -> Rows:
-        """Episodes of the bank, of whichever of its tables they were drawn."""
-        return integer_array("episodes", self.bank.table.locate(episodes))
+        """Ids of the store's episodes, of whichever of its tables they were drawn."""
+        located = self.bank.table.locate(episodes)
+        return located.episodes if isinstance(located, TableRows) else integer_array("episodes", located)
 
-    def _targets(self, episodes: Rows, now: Rows) -> Tensor:
+    def _row(self, episodes: Rows) -> Rows:
+        """Where episodes (n,) stand in the store's table."""
+        return self._order[np.searchsorted(self.bank.table["episode"], episodes, sorter=self._order)]
+
+    def columns(self, episodes: Rows, starts: Rows, length: int) -> Any:
+        """Windows (n, length, …) of what is observed, float32; a mapping where that is several columns."""
+        if isinstance(self.observation, str):
+            return _tensor(self.bank.windows(self.observation, episodes, starts, length))
+        return {name: _tensor(self.bank.windows(name, episodes, starts, length)) for name in self.observation}
+
+    def presents(self, episodes: Rows, times: Rows) -> Any:
+        """What is observed at `times` (n,): (n, …); frames (n, 2, H, W) with the ones before them."""
+        if self.image:
+            return torch.from_numpy(self._bank.frames(episodes, np.asarray(times) - 1, 2, self.image))
+        return each(self.columns(episodes, times, 1), lambda entries: entries[:, 0])
+
+    @property
+    def _bank(self) -> Bank:
+        assert isinstance(self.bank, Bank)  # checked when the reader is made
+        return self.bank
+
+    def _actions(self, episodes: Rows, starts: Rows, length: int) -> Tensor:
+        if self.action is None:
+            return torch.zeros(len(episodes), length, 0)
+        if not length:
+            return _tensor(self.bank.windows(self.action, episodes, starts, 1)[:, :0])
+        return _tensor(self.bank.windows(self.action, episodes, starts, length))
+
+    def _targets(self, episodes: Rows, now: Rows) -> Any:
         times = (now[:, None] + np.asarray(self.horizons)).ravel()
         rows = np.repeat(episodes, len(self.horizons))
         if self.image:
-            pairs = self.bank.frames(rows, times - 1, 2, self.image)
+            pairs = self._bank.frames(rows, times - 1, 2, self.image)
             return torch.from_numpy(pairs).unflatten(0, (len(now), -1))
-        return _tensor(self.bank.windows("states", rows, times, 1)[:, 0]).unflatten(0, (len(now), -1))
+        return each(self.columns(rows, times, 1), lambda entries: entries[:, 0].unflatten(0, (len(now), -1)))
 
     def _frames(self, episodes: Rows, starts: Rows) -> NDArray[np.uint8]:
         """Frames (n, 1 + history, H, W): the one before the first in front, the first itself where there is none."""
         first = starts == 0
         if first.all():
-            frames = self.bank.frames(episodes, starts, self.history, self.image)
+            frames = self._bank.frames(episodes, starts, self.history, self.image)
             return np.concatenate([frames[:, :1], frames], axis=1)
-        frames = self.bank.frames(episodes, np.maximum(starts - 1, 0), self.history + 1, self.image)
+        frames = self._bank.frames(episodes, np.maximum(starts - 1, 0), self.history + 1, self.image)
         frames[first, 1:] = frames[first, :-1]
         return frames
 
@@ -176,6 +217,8 @@ class PairedWindows:
             "image": getattr(self.reader, "image", 0),
             "labels": list(getattr(self.reader, "properties", ())),
             "shortest": self.shortest,
+            "observation": _unless(getattr(self.reader, "observation", "states"), "states"),
+            "action": _unless(getattr(self.reader, "action", "actions"), "actions"),
         }
         return told | {name: value for name, value in optional.items() if value}
 
@@ -202,6 +245,11 @@ class PairedWindows:
         if self.shortest is None:
             return self.reader.read(episodes, starts)
         return self.reader.read(episodes, np.zeros_like(starts), starts + self.shortest - 1)
+
+
+def _unless(value: Any, usual: str) -> str | None:
+    """None for the usual name, which identities of runs do not mention."""
+    return None if value == usual else repr(value)
 
 
 def _columns(table: EpisodeTable, names: tuple[str, ...]) -> NDArray[np.float64]:

@@ -153,7 +153,7 @@ def train_step(
     Raises:
         NonFiniteLoss: before any weight changes.
     """
-    device = windows.observations.device
+    device = windows.actions.device
     torch.manual_seed((config.seed << 32) + step)
     if callable(at_step := getattr(learner, "at_step", None)):
         at_step(config.seed, step)
@@ -284,9 +284,9 @@ def _batches(data: Callable[[int], Windows], pairs: int) -> Callable[[int], Wind
 
     def batch(step: int) -> Windows:
         windows = read(step)
-        if len(windows.observations) != expected:
+        if len(windows.actions) != expected:
             raise ValueError(
-                f"TrainConfig.pairs is {pairs}, but the data gave {len(windows.observations)} windows at step {step}; "
+                f"TrainConfig.pairs is {pairs}, but the data gave {len(windows.actions)} windows at step {step}; "
                 f"legal: {expected}, donors stacked on recipients"
             )
         return take(windows, own) if cut else windows

@@ -6,16 +6,22 @@
     task_loss        prediction, y → (B,)
     native_loss      batch, codes → scalar, parts  L_base with all its regularisers
 
+What some measures read beyond them is optional, each an operation of its own:
+
+    horizon_losses   prediction, y → (B, K)        the task loss by horizon
+    present          observations → (B, d_q)       features of present observations that show no history
+    target           observations → (B, D)         what `predict` aims at, of an observation
+
 They consume what `prepare` makes of raw windows: a `Batch` of history, current input, conditioning and target, where an
 embedding that several operations read is computed once.
 
 A batch holds n donors stacked on n recipients, so each window is encoded once and every term reuses the codes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -26,6 +32,8 @@ from sprii_train.objectives import AlignTerms, align, cross, relational_info_nce
 
 class Windows(NamedTuple):
     """Raw windows of B episodes, all float32 unless the observations are frames.
+
+    Observations of several streams are a mapping from column to tensor, here and in the future.
 
     The history is `observations` with the actions between them; targets are observed at `horizons` steps
     after the last observation of the recipient, reached by `future_actions`.
@@ -38,16 +46,16 @@ class Windows(NamedTuple):
     0…anchor. As a donor it is offered whole.
     """
 
-    observations: Tensor  # (B, T, ...)
+    observations: Any  # (B, T, ...)
     actions: Tensor  # (B, T−1, A)
-    future_observations: Tensor  # (B, K, ...) at `horizons`
+    future_observations: Any  # (B, K, ...) at `horizons`
     future_actions: Tensor  # (B, max horizon, A)
     labels: Tensor | None = None  # (B, F) persistent properties; read by supervised references only
     anchors: Tensor | None = None  # (B,) int64, the recipient's last observation; None is the last of the history
 
     def to(self, device: torch.device | str) -> "Windows":
         """The same windows on a device."""
-        return Windows(*(None if field is None else field.to(device) for field in self))  # type: ignore[arg-type]
+        return each(self, lambda tensor: tensor.to(device))
 
 
 class Batch(NamedTuple):
@@ -202,18 +210,55 @@ def training_loss(learner: Learner, windows: Windows, objective: Objective) -> t
     return loss, {name: value.detach() for name, value in parts.items()}
 
 
-def take(tree: Any, rows: slice | Tensor) -> Any:
-    """Rows of every tensor in a batch structure."""
+def each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A structure of tuples, lists and mappings with every tensor of it changed."""
     if isinstance(tree, Tensor):
-        return tree[rows]
+        return change(tree)
     if isinstance(tree, tuple):
-        items = [take(item, rows) for item in tree]
+        items = [each(item, change) for item in tree]
         return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
     if isinstance(tree, list):
-        return [take(item, rows) for item in tree]
-    if isinstance(tree, dict):
-        return {key: take(item, rows) for key, item in tree.items()}
+        return [each(item, change) for item in tree]
+    if isinstance(tree, Mapping):
+        return {key: each(item, change) for key, item in tree.items()}
     return tree
+
+
+def take(tree: Any, rows: slice | Tensor) -> Any:
+    """Rows of every tensor in a batch structure."""
+    return each(tree, lambda tensor: tensor[rows])
+
+
+def concatenated(trees: Sequence[Any]) -> Any:
+    """Batch structures of one kind, their rows one after another."""
+    first = trees[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(trees))
+    if isinstance(first, tuple | list):
+        items = [concatenated(items) for items in zip(*trees, strict=True)]
+        return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
+    if isinstance(first, Mapping):
+        return {key: concatenated([tree[key] for tree in trees]) for key in first}
+    return first
+
+
+def optional_operation(learner: Any, name: str, what: str) -> Callable[..., Tensor]:
+    """An operation beyond the five.
+
+    Args:
+        what: that reads it.
+
+    Raises:
+        MissingOperation: if the learner does not offer it.
+    """
+    operation: Any = getattr(learner, name, None)
+    if not callable(operation):
+        raise MissingOperation(f"{what} needs the operation {name!r}, which {type(learner).__name__} lacks")
+    return cast(Callable[..., Tensor], operation)
+
+
+class MissingOperation(TypeError):
+    """A measure reads an optional operation that a learner does not offer."""
 
 
 @contextmanager
@@ -248,7 +293,7 @@ def check_learner(learner: Learner, windows: Windows) -> None:
 
 
 def _check_operations(learner: Learner, windows: Windows) -> None:
-    size = windows.observations.shape[0]
+    size = len(windows.actions)
     if size < 4 or size % 2:
         raise ValueError(f"check_learner needs donors stacked on as many recipients, 4 windows or more, got {size}")
     batch = learner.prepare(windows)

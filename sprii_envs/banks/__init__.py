@@ -14,7 +14,11 @@ from sprii_envs.banks.protocols import (
     BankProtocol,
     register,
 )
-from sprii_envs.banks.storage import BankError
+from sprii_envs.banks.recorded import RecordedBank, Recording, StreamSpec
+from sprii_envs.banks.storage import FORMAT, BankError
+from sprii_envs.banks.store import ArrayStore, Store, StoreError, Stream, open_store, register_store
+
+register_store(FORMAT, Bank.open)
 
 __all__ = [
     "D_CLEAN",
@@ -24,11 +28,20 @@ __all__ = [
     "SPRING",
     "SPRING_SEALED",
     "SWIMMER",
+    "ArrayStore",
     "Bank",
     "BankError",
     "BankProtocol",
     "Behaviour",
     "ForceSegments",
+    "RecordedBank",
+    "Recording",
+    "Store",
+    "StoreError",
+    "Stream",
+    "StreamSpec",
     "build",
+    "open_store",
     "register",
+    "register_store",
 ]

@@ -15,7 +15,7 @@ from sprii_envs.banks import simulate, storage
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.ranges import Ranges, ranges
 from sprii_envs.banks.storage import BankError, Column, Manifest
-from sprii_envs.banks.store import WindowStore
+from sprii_envs.banks.store import WindowStore, split_of
 from sprii_envs.properties import PersistentProperties, SystemSet
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.world import World, draw_states
@@ -109,6 +109,21 @@ class Bank(WindowStore):
         return self._manifest.fingerprint
 
     @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names that `split` takes, in the order of the protocol."""
+        return tuple(self.protocol.systems)
+
+    @property
+    def sealed_splits(self) -> tuple[str, ...]:
+        """Splits that are kept for one last evaluation."""
+        return tuple(self.protocol.sealed_splits)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Names of the array columns."""
         return tuple(self._columns)
@@ -164,15 +179,7 @@ class Bank(WindowStore):
         BankError for an unknown split, and for a sealed one without `unseal=True`: nothing may be fitted or chosen
         on its episodes.
         """
-        name = str(name)
-        if name not in self.protocol.systems:
-            raise BankError(f"{self.path}: no split {name!r}; splits: {', '.join(self.protocol.systems)}")
-        if name in self.protocol.sealed_splits and not unseal:
-            raise BankError(
-                f"{self.path}: the split {name!r} is sealed: it is for one last evaluation, never for fitting or "
-                f"choosing; open it with split({name!r}, unseal=True)"
-            )
-        return self.table.select(name)
+        return split_of(self, name, unseal, BankError)
 
     def column(self, name: str) -> Column:
         """Shape, dtype and file of a column; BankError when the bank has no such column."""

@@ -24,6 +24,7 @@ import numpy as np
 
 from sprii_envs import files
 from sprii_envs.banks.protocols import BankProtocol
+from sprii_envs.banks.store import StoreError
 from sprii_envs.properties import PersistentProperties, PersistentProperty
 
 FORMAT = "sprii-bank"
@@ -33,7 +34,7 @@ TABLE = "episodes.npz"
 REMEDY = "build the bank anew or copy it again"
 
 
-class BankError(ValueError):
+class BankError(StoreError):
     """A bank that cannot be built, opened or read; the message names the file and the cause."""
 
 

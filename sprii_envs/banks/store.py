@@ -1,11 +1,29 @@
-"""What every store of episodes has: windows of one side, and both sides of a batch in one call."""
+"""What every store of episodes offers, wherever it lies: a table, and windows of named columns.
 
+A store's columns are arrays with an entry for every step of an episode, or several, or one every few steps. Windows are
+asked for on the clock of the table's `length`, so that all streams of one window show the same time.
+"""
+
+import hashlib
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs import files
+from sprii_envs.banks.ranges import Ranges, ranges
+from sprii_envs.relations import EpisodeTable
+from sprii_envs.relations.table import few
 from sprii_envs.relations.windows import WindowPairs
+
+
+class StoreError(ValueError):
+    """A store that cannot be written, opened or read; the message names it and the cause."""
 
 
 class WindowStore(ABC):
@@ -23,3 +41,270 @@ class WindowStore(ABC):
         """
         recipient = self.windows(column, w.recipient, w.recipient_start, length)
         return recipient, self.windows(column, w.donor, w.donor_start, length)
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Episodes with labels, for samplers, readers and measures.
+
+    Attributes:
+        name: path or id, for messages.
+        table: one row an episode; its `episode` column are the ids that `windows` takes.
+        columns: names that `windows` takes.
+        splits: names that `split` takes, in order.
+        sealed_splits: those that are kept for one last evaluation.
+        fingerprint: equal fingerprints mean equal data.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def table(self) -> EpisodeTable: ...
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+    @property
+    def splits(self) -> tuple[str, ...]: ...
+    @property
+    def sealed_splits(self) -> tuple[str, ...]: ...
+    @property
+    def fingerprint(self) -> str: ...
+    def split(self, name: str, *, unseal: bool = False) -> EpisodeTable: ...
+    def windows(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> NDArray[Any]: ...
+    def read(self, w: WindowPairs, column: str, length: int) -> tuple[NDArray[Any], NDArray[Any]]: ...
+    def verify(self, *, checksums: bool = True) -> None: ...
+
+
+def split_of(store: Store, name: str, unseal: bool, error: type[ValueError] = StoreError) -> EpisodeTable:
+    """The episodes of one split of a store.
+
+    Raises:
+        error: for an unknown split, and for a sealed one without `unseal`: nothing may be fitted or chosen on it.
+    """
+    name = str(name)
+    if name not in store.splits:
+        raise error(f"{store.name}: no split {name!r}; splits: {', '.join(store.splits)}")
+    if name in store.sealed_splits and not unseal:
+        raise error(
+            f"{store.name}: the split {name!r} is sealed: it is for one last evaluation, never for fitting or "
+            f"choosing; open it with split({name!r}, unseal=True)"
+        )
+    return store.table.select(name)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One column of episodes of any length, laid end to end.
+
+    Attributes:
+        values: (N, *item), all entries of all episodes in the order of the table's rows.
+        rate: entries a step of the table's clock: 1; an integer r > 1, a faster sensor; or 1/k, a slower one, whose
+            last entry is held until the next.
+        per: an episode of `length` L has L steps per "observation", L − 1 per "transition".
+    """
+
+    values: NDArray[Any]
+    rate: Fraction = Fraction(1)
+    per: str = "observation"
+
+    def __post_init__(self) -> None:
+        """ValueError for a rate, a `per` or a dtype that no stream has."""
+        object.__setattr__(self, "rate", legal_rate(self.rate))
+        check_per(self.per)
+        if self.values.dtype.kind not in "biuf" or self.values.ndim < 1:
+            raise ValueError(f"a stream holds numbers or booleans, got {self.values.dtype} of {self.values.ndim} axes")
+
+    def counts(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Entries of episodes of `lengths` (E,)."""
+        return counts(lengths, self.rate, self.per)
+
+    def windows(self, where: Ranges, offsets: NDArray[np.int64]) -> NDArray[Any]:
+        """(n, length, *item) where an entry or a held one belongs to each step, (n, length, rate, *item) if faster.
+
+        Args:
+            where: rows and steps, inside their episodes.
+            offsets: (E + 1,) of the episodes' entries.
+        """
+        steps = where.begins[:, None] + np.arange(where.length)
+        if self.rate.denominator > 1:
+            index = offsets[where.rows][:, None] + steps // self.rate.denominator
+        else:
+            index = offsets[where.rows][:, None] + steps * self.rate.numerator
+            if self.rate > 1:
+                index = index[..., None] + np.arange(self.rate.numerator)
+        return np.take(self.values, index, axis=0)
+
+
+def counts(lengths: NDArray[np.int64], rate: Fraction, per: str) -> NDArray[np.int64]:
+    """Entries of episodes of `lengths` (E,) in a stream; k steps begun of a slower one have their entry."""
+    return -(-(lengths - (per == "transition")) * rate.numerator // rate.denominator)
+
+
+def check_per(per: str) -> None:
+    """ValueError for what an entry cannot belong to."""
+    if per not in ("observation", "transition"):
+        raise ValueError(f"per is {per!r}; legal: observation, transition")
+
+
+def legal_rate(value: Any) -> Fraction:
+    """A rate as a fraction; ValueError for what is neither an integer nor 1/k."""
+    try:
+        rate = Fraction(value)
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+        rate = Fraction(0)
+    if rate <= 0 or (rate.numerator != 1 and rate.denominator != 1):
+        raise ValueError(f"the rate of a stream is {value!r}; legal: a positive integer, or 1/k of an integer k")
+    return rate
+
+
+class ArrayStore(WindowStore):
+    """A store over arrays in memory, or mapped from files.
+
+    Args:
+        table: one row an episode. A `split` column names the splits; without one, all episodes are `train`.
+        streams: column → `Stream`, or the array of one of rate 1: (N, *item) of all episodes end to end, or
+            (E, T, *item) of episodes of T observations, or of T + 1 if it has an entry a transition.
+        sealed: splits kept for one last evaluation.
+        name: for messages.
+        fingerprint: of the data; by default hashed from it.
+
+    Raises:
+        StoreError: for a stream whose entries are not those of the table's lengths, and an unknown sealed split.
+    """
+
+    def __init__(
+        self,
+        table: EpisodeTable,
+        streams: Mapping[str, Stream | NDArray[Any]],
+        *,
+        sealed: tuple[str, ...] = (),
+        name: str = "arrays",
+        fingerprint: str | None = None,
+    ) -> None:
+        if "split" not in table:
+            table = EpisodeTable({**{c: table[c] for c in table.columns}, "split": np.full(len(table), "train")})
+        self.name, self.table, self.sealed_splits = name, table, tuple(sealed)
+        self.splits = _in_order(table["split"].astype(str))
+        if unknown := set(self.sealed_splits) - set(self.splits):
+            raise StoreError(f"{name}: no split {sorted(unknown)[0]!r} to seal; splits: {', '.join(self.splits)}")
+        if not streams:
+            raise StoreError(f"{name}: a store holds a column at least")
+        self.streams: dict[str, Stream] = {}
+        self._offsets: dict[str, NDArray[np.int64]] = {}
+        for column, given in streams.items():
+            stream = given if isinstance(given, Stream) else _stream(column, given, table["length"], name)
+            each = stream.counts(table["length"])
+            if len(stream.values) != each.sum():
+                raise StoreError(
+                    f"{name}: column {column!r} has {len(stream.values):,} entries; {len(table):,} episodes of these "
+                    f"lengths have {each.sum():,} at {stream.rate} a step, one step per {stream.per}"
+                )
+            self.streams[column] = stream
+            self._offsets[column] = np.concatenate([[0], np.cumsum(each)])
+        self._order = table.by_episode()
+        self._fingerprint = fingerprint
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self.streams)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of table and columns."""
+        if self._fingerprint is None:
+            self._fingerprint = _digest(self.table, self.streams, self.sealed_splits)
+        return self._fingerprint
+
+    def stream(self, name: str) -> Stream:
+        """A column; StoreError naming the legal ones."""
+        if name not in self.streams:
+            raise StoreError(f"{self.name}: no column {name!r}; columns: {', '.join(self.streams)}")
+        return self.streams[name]
+
+    def split(self, name: str, *, unseal: bool = False) -> EpisodeTable:
+        """The episodes of one split; StoreError for an unknown one and for a sealed one without `unseal`."""
+        return split_of(self, name, unseal)
+
+    def windows(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> NDArray[Any]:
+        """Windows of a column: steps starts…starts+length−1 of episodes by their ids, (n, length, *item).
+
+        A faster stream gives (n, length, rate, *item), a slower one holds its last entry. StoreError for an unknown
+        column or episode and for a window that is not inside its episode.
+        """
+        stream = self.stream(column)
+        ids = np.atleast_1d(np.asarray(episodes))
+        known = self.table["episode"][self._order]
+        at = np.searchsorted(known, ids).clip(max=len(known) - 1)
+        if (wrong := known[at] != ids).any():
+            raise StoreError(f"{self.name}: no episode {few(np.unique(ids[wrong]))}")
+        try:
+            where = ranges(
+                self.table["length"],
+                stream.per == "transition",
+                self._order[at],
+                starts,
+                length,
+                column,
+                self.table["episode"],
+            )
+        except ValueError as error:
+            raise StoreError(f"{self.name}: {error}") from None
+        return stream.windows(where, self._offsets[column])
+
+    def verify(self, *, checksums: bool = True) -> None:
+        """StoreError if the arrays are no longer those that the fingerprint was taken of."""
+        if checksums and self._fingerprint not in (None, _digest(self.table, self.streams, self.sealed_splits)):
+            raise StoreError(f"{self.name}: its arrays have changed since the fingerprint was taken")
+
+
+Opener = Callable[[Path], Store]
+_OPENERS: dict[str, Opener] = {}
+
+
+def register_store(format: str, opener: Opener) -> None:
+    """Let `open_store` open folders whose `bank.json` says `"format": format`; the last registration holds."""
+    _OPENERS[format] = opener
+
+
+def open_store(path: files.StrPath) -> Store:
+    """The store in a folder, of whichever format its `bank.json` names.
+
+    Raises:
+        StoreError: if there is none, or nobody registered the format.
+    """
+    folder = files.absolute(path)
+    manifest = files.read_json(folder / "bank.json", StoreError)
+    opener = _OPENERS.get(str(manifest.get("format")))
+    if opener is None:
+        raise StoreError(f"{folder} is of format {manifest.get('format')!r}; registered: {', '.join(sorted(_OPENERS))}")
+    return opener(folder)
+
+
+def _stream(column: str, values: Any, lengths: NDArray[np.int64], name: str) -> Stream:
+    array = np.asarray(values)
+    episodes = len(lengths)
+    if array.ndim >= 2 and len(array) == episodes and len(array) != lengths.sum():
+        for steps, per in ((lengths, "observation"), (lengths - 1, "transition")):
+            if (steps == array.shape[1]).all():
+                return Stream(array.reshape(-1, *array.shape[2:]), per=per)
+        raise StoreError(
+            f"{name}: column {column!r} has shape {array.shape}, but the {episodes:,} episodes have lengths "
+            f"{few(np.unique(lengths))}; legal: (E, T, …) of one length T or T − 1, or all entries end to end"
+        )
+    per = "transition" if len(array) == (lengths - 1).sum() else "observation"
+    return Stream(array, per=per)
+
+
+def _in_order(values: NDArray[Any]) -> tuple[str, ...]:
+    distinct, first = np.unique(values, return_index=True)
+    return tuple(str(v) for v in distinct[np.argsort(first)])
+
+
+def _digest(table: EpisodeTable, streams: Mapping[str, Stream], sealed: tuple[str, ...]) -> str:
+    digest = hashlib.sha256(f"{table.fingerprint()}{table.rows_fingerprint()}{sorted(sealed)}".encode())
+    for name in sorted(streams):
+        stream = streams[name]
+        values = np.ascontiguousarray(stream.values.astype(stream.values.dtype.newbyteorder("<"), copy=False))
+        digest.update(repr((name, values.dtype.str, values.shape, str(stream.rate), stream.per)).encode())
+        digest.update(values.data.cast("B") if values.size else b"")
+    return digest.hexdigest()

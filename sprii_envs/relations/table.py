@@ -7,7 +7,7 @@ immutable; labels are compared exactly, so a relation over a continuous property
 import difflib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +18,7 @@ from sprii_envs.relations.coercion import plain_array
 from sprii_envs.relations.rows import Rows, TableRows, rows_of
 from sprii_envs.relations.streams import check_count
 
-REQUIRED = ("episode", "system", "rollout", "length")
+REQUIRED = ("episode", "system", "length")
 _INTEGER = ("episode", "rollout", "length")
 _FREE = ("episode", "rollout", "length", "split")
 """Columns by which no two tables of one store need agree: whoever selects episodes may number, cut and split them."""
@@ -30,9 +30,10 @@ class EpisodeTable:
 
     Columns
     -------
-    episode : unique int64 ids, any sign and order
+    episode : unique int64 ids, any sign and order; unique strings are kept as the column `episode_id`, and `episode`
+        then numbers the rows from 0
     system : int64 or str id of the system, a fixed assignment of the persistent properties
-    rollout : int64 index of the episode among those of its system
+    rollout : int64 index of the episode among those of its system; where it is missing, they are counted in order
     length : int64 number of observations, at least 1
     split : optional str or int64 (`"train"`, `"validation"`, …)
     any other name : a persistent property, its level index, a task, a partner, a shape …; 1-D numbers,
@@ -61,6 +62,14 @@ class EpisodeTable:
                 raise ValueError(f"column names must be non-empty strings, got {name!r}")
         built = {str(name): column(name, values) for name, values in columns.items()}
         count = len(built["episode"])
+        if built["episode"].dtype.kind == "U":
+            if "episode_id" in built:
+                raise ValueError("column 'episode' holds strings, which 'episode_id' is kept for: drop one of the two")
+            ids = built["episode"]
+            built = {"episode": _frozen(np.arange(count)), "episode_id": ids} | {
+                name: values for name, values in built.items() if name != "episode"
+            }
+            _check_unique(ids)
         for name, values in built.items():
             if len(values) != count:
                 raise ValueError(
@@ -70,7 +79,7 @@ class EpisodeTable:
         if count == 0:
             raise ValueError("EpisodeTable needs at least one episode, got none")
         for name in _INTEGER:
-            if built[name].dtype != np.int64:
+            if name in built and built[name].dtype != np.int64:
                 raise ValueError(f"column {name!r} must hold integers, got {built[name].dtype}")
         for name in ("system", "split"):
             if name in built and built[name].dtype.kind not in "iU":
@@ -78,10 +87,9 @@ class EpisodeTable:
         if built["length"].min() < 1:
             bad = built["episode"][built["length"] < 1]
             raise ValueError(f"column 'length' must be at least 1 observation; not so for episodes {few(bad)}")
-        ids = np.sort(built["episode"])
-        twice = np.unique(ids[1:][ids[1:] == ids[:-1]])
-        if len(twice):
-            raise ValueError(f"column 'episode' must hold unique ids; {len(twice)} occur more than once: {few(twice)}")
+        _check_unique(built["episode"])
+        if "rollout" not in built:
+            built["rollout"] = _frozen(_counted(built["system"]))
         self._columns = built
         self._rows_digest: str | None = None
         self.rows = _frozen(np.arange(count))
@@ -98,6 +106,46 @@ class EpisodeTable:
         return cls(columns)
 
     from_pandas = from_frame
+
+    @classmethod
+    def concat(cls, tables: Sequence["EpisodeTable"]) -> Self:
+        """The rows of several tables, one after another, in the columns that all have.
+
+        Episodes keep their ids where these differ, and are numbered from 0 where tables share some; `rows` are those of
+        the result. Systems of one id are one system.
+
+        Raises:
+            ValueError: for no table, or a column that holds numbers in one and strings in another.
+        """
+        if not tables:
+            raise ValueError("concat needs a table at least, got none")
+        columns: dict[str, NDArray[Any]] = {}
+        for name in (c for c in tables[0].columns if all(c in table for table in tables)):
+            parts = [table[name] for table in tables]
+            if len({part.dtype.kind == "U" for part in parts}) > 1:
+                raise ValueError(f"column {name!r} holds strings in one table and numbers in another")
+            columns[name] = np.concatenate(parts)
+        if len(np.unique(columns["episode"])) < len(columns["episode"]):
+            columns["episode"] = np.arange(len(columns["episode"]))
+        return cls(columns)
+
+    def to_pandas(self) -> Any:
+        """The columns as a `pandas.DataFrame` with a row an episode; ImportError without pandas."""
+        import pandas
+
+        return pandas.DataFrame({name: values.copy() for name, values in self._columns.items()})
+
+    def without_short(self, observations: int) -> tuple[Self, NDArray[np.int64]]:
+        """The episodes of at least so many observations, and the ids of those left out.
+
+        Raises:
+            ValueError: if all are shorter.
+        """
+        observations = check_count(observations, "observations", 1)
+        whole = self["length"] >= observations
+        if not whole.any():
+            raise ValueError(f"no episode has {observations} observations; the longest has {self['length'].max()}")
+        return (self if whole.all() else self.select(whole)), self["episode"][~whole]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -282,6 +330,23 @@ def factorize(values: NDArray[Any]) -> tuple[Rows, int]:
             return rank[shifted], int(rank[-1]) + 1
     distinct, inverse = np.unique(values, return_inverse=True)
     return inverse.astype(np.int64, copy=False), len(distinct)
+
+
+def _check_unique(ids: NDArray[Any]) -> None:
+    ordered = np.sort(ids)
+    twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if len(twice):
+        raise ValueError(f"column 'episode' must hold unique ids; {len(twice)} occur more than once: {few(twice)}")
+
+
+def _counted(labels: NDArray[Any]) -> Rows:
+    """Of each row, how many before it have its label."""
+    codes = factorize(labels)[0]
+    order = np.argsort(codes, kind="stable")
+    first = np.searchsorted(codes[order], codes[order])
+    counted = np.empty(len(codes), np.int64)
+    counted[order] = np.arange(len(codes)) - first
+    return counted
 
 
 def few(values: Iterable[Any], limit: int = 5) -> str:

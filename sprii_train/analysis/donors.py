@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sprii_envs.fields import integer
 from sprii_envs.relations import SAME_SYSTEM, Derangement, EpisodeTable, PairSampler, WindowSampler
 from sprii_train.data import WindowReader
-from sprii_train.protocol import Batch, Codes, encode, take
+from sprii_train.protocol import Batch, Codes, concatenated, encode, take
 
 CHUNK = 1000  # windows encoded at a time: bounds memory, changes nothing
 IMAGES = 100  # the same, of frames
@@ -21,12 +20,12 @@ class Encoded(NamedTuple):
 
     table: EpisodeTable
     codes: Codes
-    u: Tensor
-    y: Tensor
+    u: Any
+    y: Any
 
 
 class DonorErrors(NamedTuple):
-    """Mean embedding error at each horizon (K,), by the source of the persistent context."""
+    """Mean task loss at each horizon (K,), or over all of them (1,), by the source of the persistent context."""
 
     own: NDArray[np.float64]
     correct: NDArray[np.float64]
@@ -40,14 +39,13 @@ def encode_split(learner: Any, reader: WindowReader, split: str, *, seed: int, u
     table = reader.bank.split(split, unseal=unseal)
     rows = np.arange(len(table))
     starts = WindowSampler(table, history=reader.history, horizon=reader.horizons[-1]).starts(rows, seed=seed)
-    parts: list[tuple[Codes, Batch]] = []
+    parts: list[Encoded] = []
     chunk = IMAGES if reader.image else CHUNK
     for i in range(0, len(rows), chunk):
         part = rows[i : i + chunk]
-        batch = learner.prepare(reader.read(table["episode"][part], starts[part]))
-        parts.append((encode(learner, batch), batch))
-    codes = Codes(torch.cat([c.z_s for c, _ in parts]), torch.cat([c.z_p for c, _ in parts]))
-    return Encoded(table, codes, torch.cat([b.u for _, b in parts]), torch.cat([b.y for _, b in parts]))
+        batch: Batch = learner.prepare(reader.read(table["episode"][part], starts[part]))
+        parts.append(Encoded(table, encode(learner, batch), batch.u, batch.y))
+    return Encoded(table, *(concatenated([part[i] for part in parts]) for i in (1, 2, 3)))
 
 
 @torch.no_grad()
@@ -82,5 +80,6 @@ def donor_errors(learner: Any, encoded: Encoded, *, seed: int, rounds: int = 56)
 
 def _errors(learner: Any, e: Encoded, recipient: Any, donor: Any) -> NDArray[np.float64]:
     z_s, u, y = take((e.codes.z_s, e.u, e.y), recipient)
-    losses = learner.horizon_losses(learner.predict(z_s, e.codes.z_p[donor], u), y)
-    return losses.double().mean(0).numpy()
+    errors = getattr(learner, "horizon_losses", None) or learner.task_loss
+    losses = errors(learner.predict(z_s, e.codes.z_p[donor], u), y)
+    return losses.double().reshape(len(losses), -1).mean(0).numpy()

@@ -49,7 +49,7 @@ def gradient_relation(
         ValueError: if there is no such submodule.
     """
     parameters = [p for p in _submodule(learner, encoder).parameters() if p.requires_grad]
-    device = windows.observations.device
+    device = windows.actions.device
     with (
         evaluation_mode(learner),
         torch.random.fork_rng([device] if device.type == "cuda" else []),

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.banks import Bank
+from sprii_envs.banks import Store
 
 
 class PopulationError(ValueError):
@@ -108,20 +108,20 @@ def check_select(population: Population, what: str) -> None:
         )
 
 
-def population_of(bank: Bank, split: str) -> Population:
-    """The population of a bank's split.
+def population_of(store: Store, split: str) -> Population:
+    """The population of a store's split.
 
     A split is development only by a name that says so: any other one, such as the `test` of D-Clean, counts as held
-    back. A split that the bank seals is never training or development.
+    back. A split that the store seals is never training or development.
 
     Raises:
-        ValueError: for a split that the bank does not have.
+        ValueError: for a split that the store does not have.
     """
-    if split not in bank.protocol.systems:
-        raise ValueError(f"{bank.path}: no split {split!r}; splits: {', '.join(bank.protocol.systems)}")
+    if split not in store.splits:
+        raise ValueError(f"{store.name}: no split {split!r}; splits: {', '.join(store.splits)}")
     if split == "confirmation":
         return Confirmation(split)
-    if split in bank.protocol.sealed_splits:
+    if split in store.sealed_splits:
         return Sealed(split)
     if split == "train":
         return Training(split)

@@ -5,68 +5,41 @@ from functools import cache
 
 import torch
 
-from sprii_train.experiments.presets import BUDGETS, budget
+from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.sources import ReaderBudget
 from sprii_train.experiments.targets import Group, Target
-from sprii_train.experiments.worlds import WORLDS
+from sprii_train.settings import named_setting
 
 REFERENCE_RATE = 95e9
-"""FLOP/s of the product below, one thread, on the machine of the seconds below."""
-
-STEP_SECONDS = {
-    ("d-clean", "smoke"): 0.02,
-    ("d-clean", "quick"): 0.05,
-    ("d-clean", "paper"): 0.27,
-    ("poke", "smoke"): 0.02,
-    ("poke", "quick"): 0.095,
-    ("poke", "states"): 0.04,
-    ("poke", "paper"): 4.4,
-    ("spring", "smoke"): 0.03,
-    ("spring", "quick"): 0.19,
-    ("spring", "paper"): 75.0,
-}
-"""Seconds of an update, one thread, nothing else running (`python benchmarks/training.py`)."""
+"""FLOP/s of the product below, one thread, on the machine that the seconds of budgets and measures were taken on, by
+`python benchmarks/training.py`."""
 
 READER_SECONDS = 0.006  # of an update of a reader or a route
-MEASURE_SECONDS = {"direction": 40.0, "atlas": 20.0, "evidence": 30.0, "cost": 0.0, "gradients": 0.0}
-OTHERS = 60.0  # of every other measure, encoding and probes, without the fits below
-READER_FITS = {
-    "landscape": 1,
-    "response": 1,
-    "prefix": 3 * 5 * 1.5,
-    "value": 4,
-    "sealed": 1,
-    "bottleneck": 4 * 3,
-    "poke-value": 4,
-    "targeted": 2,
-}
-"""Arms of the common reader; an update of the bottleneck's six horizons takes three times as long, one of a
-recurrent reader half as long again."""
-ROUTE_FITS = {"value": 4, "routes": 18, "object-routes": 3, "realization": 5}  # in units of `route_updates`
 
 
 def estimate(target: Target, preset: str) -> float | None:
     """Seconds on this machine, one worker, with no source trained yet; None where a world lacks the preset."""
-    if any(preset not in BUDGETS[group.world] for group in target.groups):
+    if any(preset not in named_setting(group.world).budgets for group in target.groups):
         return None
     total = 0.0
     for group in target.groups:
-        world = "poke" if group.world.startswith("poke") else group.world
-        spent, measures = budget(WORLDS[group.world], preset), ()
+        spent, measures = named_setting(group.world).budget(preset), ()
+        if spent.step_seconds is None:
+            return None
         sources = len(spent.sources)
         if isinstance(group, Group):
-            sources, measures = sources * len(group.arms(preset)), group.measures
+            sources, measures = sources * len(group.arms(preset)), [MEASURES[name] for name in group.measures]
         elif not group.trains:
             continue
-        total += sources * spent.train.steps * STEP_SECONDS[world, preset]
+        total += sources * spent.train.steps * spent.step_seconds
         readers = ReaderBudget()
         updates = readers.updates if spent.reader_steps is None else spent.reader_steps
         route_updates = readers.route_updates if spent.route_steps is None else spent.route_steps
         for measure in measures:
-            fits = READER_FITS.get(measure, 0) * updates + ROUTE_FITS.get(measure, 0) * route_updates
-            count = 1 if measure in ("landscape", "response") else spent.readers
+            fits = measure.reader_fits * updates + measure.route_fits * route_updates
+            count = 1 if measure.once else spent.readers
             share = 0.2 if preset == "smoke" else 1.0
-            total += sources * (share * MEASURE_SECONDS.get(measure, OTHERS) + count * fits * READER_SECONDS)
+            total += sources * (share * measure.seconds + count * fits * READER_SECONDS)
     return total * REFERENCE_RATE / product_rate()
 
 

@@ -16,7 +16,7 @@ from sprii_train.analysis.use.donor_choice import choose, one_factor_wrong, pair
 from sprii_train.analysis.use.interventions import learner_reader, predict_under
 from sprii_train.analysis.use.simulated import Queries, query_targets
 from sprii_train.experiments.sources import Source
-from sprii_train.protocol import encode
+from sprii_train.protocol import encode, optional_operation
 
 ANCHORS = (32, 40, 47)
 """Last observations of the three recipients of a system, each of another rollout."""
@@ -39,23 +39,23 @@ class Swap(NamedTuple):
 
 def factor_swaps(source: Source, split: str, factors: tuple[str, ...], *, unseal: bool = False) -> dict[str, Swap]:
     """Factor → its swap, on the systems (at most three recipients each) that have donors of every factor."""
-    bank, world, learner = source.bank, source.world, source.learner
-    table = world.episodes(bank, split, unseal=unseal)
-    reader = world.reader(bank, learner.config)
-    horizon = learner.config.horizons[-1]
+    bank, setting, learner = source.bank, source.setting, source.learner
+    table = setting.episodes(bank, split, unseal=unseal)
+    reader = source.reader
+    horizon = reader.horizons[-1]
     anchors = np.asarray(ANCHORS)[table["rollout"] % len(ANCHORS)]
     recipients = np.flatnonzero(table["rollout"] < len(ANCHORS))
     parts = []
     with torch.no_grad():
         for first in range(0, len(table), 256):
             rows = np.arange(first, min(first + 256, len(table)))
-            batch = learner.prepare(reader.read(table["episode"][rows], anchors[rows] - world.history + 1))
+            batch = learner.prepare(reader.read(table["episode"][rows], anchors[rows] - setting.history + 1))
             parts.append((encode(learner, batch), batch.u, batch.y[:, -1]))
     z_s, z_p = (torch.cat([getattr(codes, name) for codes, _, _ in parts]) for name in ("z_s", "z_p"))
     u, y = (torch.cat([part[i] for part in parts]) for i in (1, 2))
     read = learner_reader(learner, horizon=-1)
     matched = choose(table, SAME_SYSTEM, recipients, seed=SEED)
-    wrong = {f: choose(table, one_factor_wrong(f, world.factors), recipients, seed=SEED) for f in factors}
+    wrong = {f: choose(table, one_factor_wrong(f, setting.properties), recipients, seed=SEED) for f in factors}
     pairs = {f: paired(matched, wrong[f]) for f in factors}
     common = table["system"][recipients]
     for rows, _, _ in pairs.values():
@@ -80,13 +80,13 @@ def factor_swaps(source: Source, split: str, factors: tuple[str, ...], *, unseal
 @torch.no_grad()
 def embed_states(source: Source, states: NDArray[np.float32]) -> Array:
     """Embeddings (..., D) of the last of two consecutive states (..., 2, S)."""
-    learner, size = source.learner.eval(), source.learner.config.image
+    target = optional_operation(source.learner.eval(), "target", "a counterfactual future")
+    size = source.reader.image
     flat = states.reshape(-1, 2, states.shape[-1])
     if not size:
-        last = torch.from_numpy(flat[:, 1:])
-        return learner.embed(last, last[:, :0])[:, 0].double().numpy().reshape(*states.shape[:-2], -1)
+        return target(torch.from_numpy(flat[:, 1])).double().numpy().reshape(*states.shape[:-2], -1)
     parts = []
     for first in range(0, len(flat), 2048):
         drawn = torch.from_numpy(draw_states(source.bank.world, flat[first : first + 2048], size))
-        parts.append(learner.embed(drawn, drawn.new_empty(len(drawn), 0, 2, size, size))[:, 0])
+        parts.append(target(drawn))
     return torch.cat(parts).double().numpy().reshape(*states.shape[:-2], -1)

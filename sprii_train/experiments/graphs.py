@@ -1,24 +1,26 @@
 """Donors from histories alone: the graphs of `app:inferred-relations`."""
 
+from typing import Any
+
 import numpy as np
 
+from sprii_envs.banks import Store
 from sprii_envs.relations import EpisodeTable, Graph, knn_graph, random_history
 from sprii_train.analysis.formation import standardise
-from sprii_train.experiments.sources import Source
-from sprii_train.experiments.worlds import encode_histories
+from sprii_train.experiments.encoding import encode_histories
+from sprii_train.settings.base import Setting
 
 NEIGHBOURS = 3
 
 
-def inferred_graph(teacher: Source) -> Graph:
+def inferred_graph(setting: Setting, store: Store, teacher: Any) -> Graph:
     """Every training rollout's three nearest neighbours in the teacher's standardised codes of one history each.
 
     Physical labels and the grouping into systems are not read.
     """
-    world = teacher.world
-    table = world.episodes(teacher.bank, "train")
-    reader = world.reader(teacher.bank, teacher.learner.config)
-    codes = encode_histories(teacher.learner, reader, table, world.starts(world.anchors[-1]))
+    table = setting.episodes(store, "train")
+    reader = setting.reader(store, teacher.config)
+    codes = encode_histories(teacher, reader, table, setting.starts(setting.anchors[-1]))
     (standardised,) = standardise(codes)
     return knn_graph(standardised, NEIGHBOURS, table["episode"])
 

@@ -4,28 +4,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sprii_envs.banks import Bank
+from sprii_envs.banks import open_store
 from sprii_envs.relations import PairSampler
 from sprii_train.experiments.grid import Report
-from sprii_train.experiments.sources import SourceCell, linked, source_code
-from sprii_train.experiments.worlds import WORLDS
-from sprii_train.recipes import EVERY_RECIPE, LINKED, recipe
+from sprii_train.experiments.sources import SourceCell, linked
+from sprii_train.identity import code_of
+from sprii_train.recipes import LINKED, Recipe
+from sprii_train.settings.base import Setting
 
 
 @dataclass(frozen=True)
 class PairingCell:
-    """The audit of one recipe's pairs on some splits of one world.
+    """The audit of one recipe's pairs on some splits of one setting.
 
     Attributes:
-        world, recipe: names in `worlds.WORLDS` and `recipes.EVERY_RECIPE`.
+        setting, recipe: whose episodes are paired, and how.
         splits: audited, each by itself; a graph is of training episodes.
         seed: of the sampler, as of a source.
-        bank, fingerprint: folder and identity of the bank.
+        bank, fingerprint: folder and identity of the store.
         teacher: the source whose codes define the donors of a history-inferred relation; trained first if it is not.
     """
 
-    world: str
-    recipe: str
+    setting: Setting
+    recipe: Recipe
     splits: tuple[str, ...]
     seed: int
     bank: str
@@ -34,8 +35,8 @@ class PairingCell:
 
     @property
     def title(self) -> str:
-        """World, recipe and seed."""
-        return f"{self.world}-{self.recipe}-pairs{self.seed}"
+        """Setting, recipe and seed."""
+        return f"{self.setting.name}-{self.recipe.name}-pairs{self.seed}"
 
     @property
     def steps(self) -> int:
@@ -50,23 +51,23 @@ class PairingCell:
     def identity(self) -> dict[str, Any]:
         """Everything that the pairs depend on."""
         return {
-            "pairs": repr(recipe(self.recipe, EVERY_RECIPE)),
-            "world": self.world,
+            "pairs": repr(self.recipe),
+            "setting": [self.setting.name, self.setting.kind],
             "splits": self.splits,
             "seed": self.seed,
             "bank": self.fingerprint,
             "teacher": None if self.teacher is None else self.teacher.identity(),
-            "code": source_code(recipe(self.recipe, EVERY_RECIPE)),
+            "code": code_of(PairSampler, type(self.recipe), Setting.episodes),
         }
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
         """`{"pairs": {split: Audit.to_dict()}}`, beside what names a source's row."""
-        world, arm, bank = WORLDS[self.world], recipe(self.recipe, EVERY_RECIPE), Bank.open(self.bank)
+        setting, arm, store = self.setting, self.recipe, open_store(self.bank)
         if arm.kernel == LINKED:
-            arm = linked(arm, world, bank, self.seed, self.teacher, folder.parent, report)
+            arm = linked(arm, setting, store, self.seed, self.teacher, folder.parent, report)
         found = {}
         for split in self.splits:
-            table = world.episodes(bank, split)
+            table = setting.episodes(store, split)
             sampler = PairSampler(table, *arm.pairing(table), seed=self.seed, distinct="system")
             found[split] = sampler.audit().to_dict()
-        return {"world": self.world, "arm": self.recipe, "label": arm.label, "seed": self.seed, "pairs": found}
+        return {"world": setting.name, "arm": arm.name, "label": arm.label, "seed": self.seed, "pairs": found}

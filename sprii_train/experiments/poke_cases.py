@@ -23,7 +23,7 @@ from sprii_train.analysis.populations import Sample
 from sprii_train.analysis.value.cases import Cases, codes
 from sprii_train.experiments.sources import Source
 from sprii_train.experiments.window_cases import WindowCases, window_cases
-from sprii_train.experiments.worlds import MEASURED_SEED
+from sprii_train.settings.base import MEASURED_SEED
 
 HORIZONS = (1, 4, 16)
 WINDOWS = 16  # of a system
@@ -71,7 +71,7 @@ def donor_contact(source: Source, cases: WindowCases) -> Detected:
     samples = []
     for each, drawn in cases.populations:
         rows = drawn.distinct_donors()
-        steps = drawn.starts[rows] + source.world.history - 2
+        steps = drawn.starts[rows] + source.setting.history - 2
         touched = source.bank.windows("contact", drawn.donors[rows], steps, 1)[:, 0]
         samples.append(Sample(each.population, codes(each)[rows], each.systems[rows], {"contact": touched}))
     train, held_out = samples

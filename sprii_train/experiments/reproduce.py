@@ -6,20 +6,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sprii_envs.banks import Bank
+from sprii_envs.banks import Bank, Store
 from sprii_train import distributed
 from sprii_train.experiments.grid import folder_of, run_grid
 from sprii_train.experiments.launchers import named_launcher
+from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.pairings import PairingCell
-from sprii_train.experiments.presets import Budget, budget
 from sprii_train.experiments.sources import ReaderBudget, SourceCell
 from sprii_train.experiments.targets import INFERRED, Group, Pairings, Target
-from sprii_train.experiments.worlds import WORLDS
 from sprii_train.fit import resolve_precision
 from sprii_train.recipes import EVERY_RECIPE, recipe
 from sprii_train.reports.claims import Verdict, judge
 from sprii_train.reports.page import Page, Table, paper_table_of, versions, write_page
 from sprii_train.reports.paper import paper_panels
+from sprii_train.settings import Budget, named_setting
 
 TEACHER = "structure"  # of history-inferred relations
 
@@ -44,7 +44,7 @@ class Plan:
 
     def budget(self, group: Group | Pairings) -> Budget:
         """The budget of a group's sources."""
-        found = budget(WORLDS[group.world], self.preset)
+        found = named_setting(group.world).budget(self.preset)
         sources = found.sources if self.seeds is None else self.seeds
         found = replace(found, train=replace(found.train, device=self.device))
         if self.steps in (None, found.train.steps):
@@ -65,7 +65,7 @@ class Plan:
         return tuple(arm for arm in group.recipes if arm in self.arms)
 
 
-def cells_of(plan: Plan, group: Group | Pairings, bank: Bank) -> list[SourceCell | PairingCell]:
+def cells_of(plan: Plan, group: Group | Pairings, store: Store) -> list[SourceCell | PairingCell]:
     """Cells of one group, seeds outermost, so that a stopped run has whole sources."""
     spent = plan.budget(group)
     given = {"updates": spent.reader_steps, "route_updates": spent.route_steps}
@@ -73,23 +73,25 @@ def cells_of(plan: Plan, group: Group | Pairings, bank: Bank) -> list[SourceCell
     cells: list[SourceCell | PairingCell] = []
     for seed in spent.sources:
         base = SourceCell(
-            group.world,
-            TEACHER,
+            named_setting(group.world),
+            EVERY_RECIPE[TEACHER],
             spent.learner,
             replace(spent.train, seed=seed),
-            str(bank.path),
-            bank.fingerprint,
+            store.name,
+            store.fingerprint,
             readers=readers,
         )
         teachers = {name: base if name == INFERRED else None for name in plan.recipes(group)}
         if isinstance(group, Pairings):
             law = (group.splits, seed, base.bank, base.fingerprint)
-            cells += [PairingCell(group.world, name, *law, teacher) for name, teacher in teachers.items()]
+            cells += [
+                PairingCell(base.setting, EVERY_RECIPE[name], *law, teacher) for name, teacher in teachers.items()
+            ]
             continue
         # A source is trained for its first measure; by the time of the second no two workers want the same one.
         for measure in group.measures:
             for name, teacher in teachers.items():
-                cells.append(replace(base, recipe=name, measure=measure, teacher=teacher))
+                cells.append(replace(base, recipe=EVERY_RECIPE[name], measure=MEASURES[measure], teacher=teacher))
     return cells
 
 
@@ -107,12 +109,12 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
         plan.budget(group)
     if launcher != "local":
         named_launcher(launcher, workers=workers, threads=1)
-    banks = {group.world: WORLDS[group.world].open_bank(plan.root) for group in plan.target.groups}
-    cells = [cell for group in plan.target.groups for cell in cells_of(plan, group, banks[group.world])]
+    stores = {group.world: named_setting(group.world).open_store(plan.root) for group in plan.target.groups}
+    cells = [cell for group in plan.target.groups for cell in cells_of(plan, group, stores[group.world])]
     root = plan.root / "cells"
     found = run_grid(cells, root, workers=workers, launcher=launcher)
     rows = _merged(cells, found, root)
-    page = _page(plan, rows, banks, command)
+    page = _page(plan, rows, stores, command)
     distributed.first(lambda: write_page(page, plan.root / plan.target.folder))
     return page
 
@@ -124,13 +126,14 @@ def _merged(
     rows: dict[tuple[str, str, int], dict[str, Any]] = {}
     for cell, result in zip(cells, found, strict=True):
         row = rows.setdefault((result["world"], result["arm"], result["seed"]), {"arrays": {}})
-        row |= result
-        if isinstance(cell, SourceCell):
-            row["arrays"][cell.measure] = str(folder_of(cell, root) / cell.arrays)
+        lacking = row.get("unmeasured", {}) | result.get("unmeasured", {})
+        row |= result | ({"unmeasured": lacking} if lacking else {})
+        if isinstance(cell, SourceCell) and cell.measure is not None:
+            row["arrays"][cell.measure.name] = str(folder_of(cell, root) / cell.arrays)
     return list(rows.values())
 
 
-def _page(plan: Plan, rows: list[dict[str, Any]], banks: dict[str, Bank], command: str) -> Page:
+def _page(plan: Plan, rows: list[dict[str, Any]], stores: dict[str, Store], command: str) -> Page:
     target = plan.target
     budgets = {g.world: plan.budget(g) for g in target.groups if isinstance(g, Group) or g.trains}
     judged = all(b.judged for b in budgets.values())
@@ -157,10 +160,14 @@ def _page(plan: Plan, rows: list[dict[str, Any]], banks: dict[str, Bank], comman
             f"{sum(trained) / 60:.0f} process-minutes for {len(trained)} sources, one thread each, on "
             f"{os.cpu_count()} cores that may have had other work"
         )
-    for world, bank in banks.items():
-        facts[f"Bank of {world}"] = (
-            f"{bank.protocol.name} v{bank.protocol.version}, fingerprint {bank.fingerprint[:16]}"
-        )
+    for world, store in stores.items():
+        facts[f"Bank of {world}"] = f"{store.name}, fingerprint {store.fingerprint[:16]}"
+        if isinstance(store, Bank):
+            facts[f"Bank of {world}"] = (
+                f"{store.protocol.name} v{store.protocol.version}, fingerprint {store.fingerprint[:16]}"
+            )
+    if lacking := dict.fromkeys(why for row in rows for why in row.get("unmeasured", {}).values()):
+        facts["Not measured"] = "; ".join(lacking)
     for world, b in budgets.items():
         facts[f"Learner of {world}"] = ", ".join(f"{k} {v}" for k, v in asdict(b.learner).items())
         facts[f"Training of {world}"] = (

@@ -1,27 +1,29 @@
-"""A source: one learner of one world, trained under one recipe and seed; cells train it once and measure it often."""
+"""A source: one learner of one setting, trained under one recipe and seed; cells train it once and measure it often."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from sprii_envs.banks import Bank
+from sprii_envs.banks import Bank, Store, open_store
 from sprii_envs.fields import check, integer
 from sprii_train.analysis.gradients import GradientDiagnostic
 from sprii_train.checkpoints import load, save, write_tensors
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.distributed import first
+from sprii_train.experiments.graphs import inferred_graph, random_graph
 from sprii_train.experiments.grid import Report, folder_of, locked
-from sprii_train.experiments.worlds import WORLDS, World
 from sprii_train.fit import ENGINE, TrainConfig, fit, what_matters
-from sprii_train.identity import cell_code
-from sprii_train.learners.jepa import JEPA, JEPAConfig
-from sprii_train.recipes import EVERY_RECIPE, LINKED, Recipe, recipe
+from sprii_train.identity import cell_code, code_of
+from sprii_train.learners import LEARNERS, learner_of
+from sprii_train.recipes import LINKED, Recipe
 from sprii_train.records import training_seconds
+from sprii_train.settings.base import Setting
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,31 @@ class Source:
     """A trained learner with what it was trained on; read-only, in evaluation mode."""
 
     cell: "SourceCell"
-    world: World
-    bank: Bank
-    learner: JEPA
+    setting: Setting
+    store: Store
+    learner: Any
     folder: Path
+
+    @property
+    def bank(self) -> Bank:
+        """The store, where it is a bank of a simulator.
+
+        Raises:
+            ValueError: where it is not.
+        """
+        if not isinstance(self.store, Bank):
+            raise ValueError(f"{self.store.name} has no simulator")
+        return self.store
+
+    @property
+    def reader(self) -> WindowReader:
+        """The reader of the learner's observations."""
+        return self.setting.reader(self.store, self.learner.config)
+
+    @property
+    def separate(self) -> bool:
+        """Whether the learner keeps a persistent context apart from current features."""
+        return getattr(self.learner.config, "context", "split") != "monolithic"
 
     @property
     def seed(self) -> int:
@@ -66,7 +89,43 @@ class ReaderBudget:
 SHORT = 50
 """Observations of the gradients in a run too short to have as many at one every 100 updates."""
 
-READERLESS = ("atlas", "cost", "direction", "evidence", "formation", "gradients", "windows")
+
+@dataclass(frozen=True)
+class Measure:
+    """What is measured of a trained source.
+
+    Attributes:
+        name: key of its results.
+        run: a source → a JSON row; arrays by system are kept in `source.folder / source.cell.arrays`.
+        needs: optional operations of a learner that it reads.
+        simulated: whether it asks the bank's simulator.
+        readers: whether it fits any, at the cell's budget.
+        seconds: of the measure without fits, one thread, on the machine of `costs.REFERENCE_RATE`.
+        reader_fits, route_fits: fits of a reader's budget, and of a route's; `once`: whatever the number of readers.
+    """
+
+    name: str
+    run: Callable[[Source], dict[str, Any]]
+    needs: tuple[str, ...] = ()
+    simulated: bool = False
+    readers: bool = True
+    seconds: float = 60.0
+    reader_fits: float = 0.0
+    route_fits: float = 0.0
+    once: bool = False
+
+    def __call__(self, source: Source) -> dict[str, Any]:
+        """Take it."""
+        return self.run(source)
+
+    def lacking(self, source: Source) -> str | None:
+        """Why it cannot be taken of a source; None if it can."""
+        if self.simulated and not isinstance(source.store, Bank):
+            return f"{self.name} needs a simulator, which {source.store.name} has not"
+        for name in self.needs:
+            if not callable(getattr(source.learner, name, None)):
+                return f"{self.name} needs the operation {name!r}, which {type(source.learner).__name__} lacks"
+        return None
 
 
 @dataclass(frozen=True)
@@ -74,28 +133,28 @@ class SourceCell:
     """One source and one measure of it.
 
     Attributes:
-        world, recipe: names in `worlds.WORLDS` and `recipes.EVERY_RECIPE`.
+        setting, recipe: what is learned from, and how.
         learner, train: sizes and budget; the recipe decides the learner's context.
-        bank, fingerprint: folder and identity of the bank.
-        measure: name in `measures.MEASURES`; its row is the cell's result.
+        bank, fingerprint: folder and identity of the store.
+        measure: its row is the cell's result; None trains only.
         readers: of measures that fit any.
         teacher: the source whose codes define the donors of a history-inferred relation; trained first if it is not.
     """
 
-    world: str
-    recipe: str
-    learner: JEPAConfig
+    setting: Setting
+    recipe: Recipe
+    learner: Any
     train: TrainConfig
     bank: str
     fingerprint: str
-    measure: str = "formation"
+    measure: Measure | None = None
     readers: ReaderBudget = ReaderBudget()
     teacher: "SourceCell | None" = None
 
     @property
     def title(self) -> str:
-        """World, recipe and seed."""
-        return f"{self.world}-{self.recipe}-seed{self.train.seed}"
+        """Setting, recipe and seed."""
+        return f"{self.setting.name}-{self.recipe.name}-seed{self.train.seed}"
 
     @property
     def steps(self) -> int:
@@ -114,86 +173,92 @@ class SourceCell:
 
     @property
     def _stem(self) -> str:
-        if self.measure in READERLESS:
-            return self.measure
+        if self.measure is None or not self.measure.readers:
+            return "trained" if self.measure is None else self.measure.name
         readers = self.readers
-        return f"{self.measure}-{readers.count}x{readers.updates}-{readers.route_updates}"
+        return f"{self.measure.name}-{readers.count}x{readers.updates}-{readers.route_updates}"
 
     def identity(self) -> dict[str, Any]:
         """Everything that the weights depend on."""
-        arm, world = recipe(self.recipe, EVERY_RECIPE), WORLDS[self.world]
+        setting = self.setting
         return {
-            "world": [world.name, world.factors, world.history, world.kind, world.shortest],
-            "recipe": repr(arm),
-            "learner": asdict(self.learner),
+            "setting": [setting.name, setting.properties, setting.history, setting.kind, setting.shortest],
+            "columns": [setting.observation, setting.action],
+            "recipe": repr(self.recipe),
+            "learner": [learner_of(self.learner)[0], asdict(self.learner)],
             "train": what_matters(self.train),
             "bank": self.fingerprint,
             "teacher": None if self.teacher is None else self.teacher.identity(),
-            "code": source_code(arm),
+            "code": source_code(self.recipe, type(self.learner)),
         }
 
     def measurement(self) -> dict[str, Any]:
         """What the row depends on besides the weights."""
-        from sprii_train.experiments.measures import MEASURES  # measures are written over sources
-
-        readers = None if self.measure in READERLESS else asdict(self.readers)
-        code = cell_code(MEASURES[self.measure], World.episodes, World.reader, World.starts)
-        return {"code": code, "world": repr(WORLDS[self.world]), "readers": readers}
+        if self.measure is None:
+            return {}
+        readers = asdict(self.readers) if self.measure.readers else None
+        code = cell_code(self.measure.run, Setting.episodes, Setting.reader, Setting.starts)
+        setting = {f.name: _described(getattr(self.setting, f.name)) for f in fields(Setting) if f.repr}
+        return {"code": code, "setting": setting, "readers": readers}
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
-        """Train unless that is done, then measure."""
-        from sprii_train.experiments.measures import MEASURES  # measures are written over sources
-
+        """Train unless that is done, then measure; a measure that cannot be taken leaves the reason in `unmeasured`."""
         source = train_source(self, folder, report)
         row = {
-            "world": self.world,
-            "arm": self.recipe,
-            "label": recipe(self.recipe, EVERY_RECIPE).label,
+            "world": self.setting.name,
+            "arm": self.recipe.name,
+            "label": self.recipe.label,
             "seed": self.train.seed,
             "steps": self.train.steps,
             "train_seconds": training_seconds(folder, self.train.steps),
             "parameters": sum(p.numel() for p in source.learner.parameters()),
         }
-        return row | first(lambda: MEASURES[self.measure](source))
+        measure = self.measure
+        if measure is None:
+            return row
+        if (reason := measure.lacking(source)) is not None:
+            return row | {"unmeasured": {measure.name: reason}}
+        return row | first(lambda: measure.run(source))
 
 
-def source_code(arm: Recipe) -> dict[str, str]:
+def source_code(arm: Recipe, config: type[Any]) -> dict[str, str]:
     """Digests of the code that the weights of a recipe's sources depend on."""
-    from sprii_train.experiments.graphs import inferred_graph, random_graph
-
+    cls = next(cls for cls, own in LEARNERS.values() if own is config)
     graphs = (inferred_graph, random_graph) if arm.kernel == LINKED else ()
-    law = (World.data, World.reader, World.episodes, type(arm), type(arm.relation), type(arm.kernel))
-    return cell_code(*ENGINE, JEPA, PairedWindows, WindowReader, *law, *graphs)
+    law = (Setting.data, Setting.reader, Setting.episodes, Setting.learner_config)
+    kinds = (type(arm), type(arm.relation), type(arm.kernel))
+    return cell_code(*ENGINE, cls, PairedWindows, WindowReader, *law, *kinds, *graphs)
+
+
+def _described(value: Any) -> Any:
+    """The code of a function, whose text is another in every process."""
+    return code_of(value) if callable(value) and not is_dataclass(value) else repr(value)
 
 
 def train_source(cell: SourceCell, folder: Path, report: Report) -> Source:
     """The trained source of a cell, from its folder if it is there."""
-    world, arm = WORLDS[cell.world], recipe(cell.recipe, EVERY_RECIPE)
-    bank = Bank.open(cell.bank)
+    setting, arm, store = cell.setting, cell.recipe, open_store(cell.bank)
     if not (folder / "model").exists():
-        config = replace(cell.learner, context=arm.context)
-        if arm.context == "supervised":
-            config = replace(config, label_dim=len(world.factors))
+        config = setting.learner_config(cell.learner, arm)
         if arm.kernel == LINKED:
-            arm = linked(arm, world, bank, cell.train.seed, cell.teacher, folder.parent, report)
-        data = world.data(bank, config, arm, pairs=cell.train.pairs, seed=cell.train.seed)
+            arm = linked(arm, setting, store, cell.train.seed, cell.teacher, folder.parent, report)
+        data = setting.data(store, config, arm, pairs=cell.train.pairs, seed=cell.train.seed)
         torch.manual_seed(cell.train.seed)
-        learner = JEPA(config)
-        joint = arm.objective.lambda_p and arm.objective.lambda_x
+        learner = learner_of(config)[1](config)
         often = GradientDiagnostic(every=min(100, max(1, cell.train.steps // SHORT)))
+        compared = isinstance(getattr(learner, often.encoder, None), nn.Module)
+        joint = compared and arm.objective.lambda_p and arm.objective.lambda_x
         fit(
             learner, data, arm.objective, cell.train, folder, identity={"source": cell.identity()}, progress=report,
             diagnostics=[often] if joint else [],
         )  # fmt: skip
         learner.cpu()  # windows are read, and codes measured, on the CPU
         first(lambda: save(learner, folder / "model"))
-    learner = load(folder / "model")
-    assert isinstance(learner, JEPA)
-    return Source(cell, world, bank, learner, folder)
+    return Source(cell, setting, store, load(folder / "model"), folder)
 
 
 def linked(
-    arm: Recipe, world: World, bank: Bank, seed: int, teacher: SourceCell | None, root: Path, report: Report
+    arm: Recipe, setting: Setting, store: Store, seed: int, teacher: SourceCell | None, root: Path, report: Report
 ) -> Recipe:
     """A recipe of donors linked by a graph, with its graph in place: of the teacher's codes, or random.
 
@@ -205,17 +270,12 @@ def linked(
     Raises:
         ValueError: for a recipe of inferred donors without a teacher.
     """
-    from sprii_train.experiments.graphs import inferred_graph, random_graph
-
     if arm.name == "random-history":
-        return replace(arm, kernel=random_graph(world.episodes(bank, "train"), seed=seed))
+        return replace(arm, kernel=random_graph(setting.episodes(store, "train"), seed=seed))
     if teacher is None:
         raise ValueError(f"the recipe {arm.name!r} needs a teacher, a trained source whose codes are compared")
     shared = folder_of(teacher, root)
     shared.mkdir(parents=True, exist_ok=True)
     with locked(shared / ".lock"):  # it may be an arm of its own, which another worker is training
         source = train_source(teacher, shared, report)
-    return replace(arm, kernel=inferred_graph(source))
-
-
-Measure = Callable[[Source], dict[str, Any]]
+    return replace(arm, kernel=inferred_graph(source.setting, source.store, source.learner))

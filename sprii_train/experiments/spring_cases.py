@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from sprii_envs.banks import Bank
 from sprii_envs.relations import EpisodeTable
 from sprii_train.analysis.populations import Development, Sealed, Training, population_of
 from sprii_train.analysis.value.cases import Cases, Standardiser, fit_standardiser
+from sprii_train.experiments.encoding import encode_histories, features
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.worlds import encode_histories, present_features
-from sprii_train.learners.jepa import JEPA
 
 HORIZONS = (1, 2, 4, 8, 16)
 ANCHORS = {"cold": 1, "moving": 95, "forced": 79, "mass": 79, "free": 79, "glide": 79}
@@ -97,9 +97,9 @@ def prefix_cases(source: Source, transitions: int) -> tuple[Cases[Training], Cas
     return _cases(train, raw, standardiser), moving.take(np.isin(moving.strata, COLD_GROUPS))
 
 
-def query_features(learner: JEPA, frames: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Features (n, d_q) of single frames (n, H, W) without a difference: z_s, or the embedding where there is none."""
-    return present_features(learner, frames[:, None])
+def query_features(learner: Any, frames: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Features (n, d_q) of single frames (n, H, W) without a difference."""
+    return features(learner, torch.from_numpy(np.ascontiguousarray(frames[:, None])))
 
 
 def donors_of(queries: EpisodeTable, donors: EpisodeTable, seed: int) -> NDArray[np.int64]:
@@ -138,10 +138,10 @@ def _raw(
     source: Source, bank: Bank, split: str, kinds: Sequence[str] = tuple(ANCHORS), transitions: int | None = None
 ) -> dict[str, Any]:
     """Fields of `Cases`; with `transitions`, features (n, transitions + 1, d_q) of the frames up to the present."""
-    world, learner = source.world, source.learner
+    setting, learner = source.setting, source.learner
     queries, anchors = query_windows(bank, split, kinds)
-    donors = world.episodes(bank, split, unseal=True)
-    reader = world.reader(bank, learner.config)
+    donors = setting.episodes(bank, split, unseal=True)
+    reader = setting.reader(bank, learner.config)
     codes = encode_histories(learner, reader, donors, 0)
     episodes, last = queries["episode"], HORIZONS[-1]
     states = bank.windows("states", episodes, anchors, last + 1).astype(np.float64)
@@ -152,7 +152,7 @@ def _raw(
         "systems": queries["system"],
         "query": query[:, 0] if transitions is None else query,
         "context": codes[donors_of(queries, donors, DONOR_SEED)],
-        "factors": {name: queries[name].astype(np.float64) for name in world.factors},
+        "factors": {name: queries[name].astype(np.float64) for name in setting.properties},
         "actions": bank.windows("actions", episodes, anchors, last).astype(np.float64),
         "targets": states[:, list(HORIZONS)] - states[:, :1],
         "strata": queries["group"],

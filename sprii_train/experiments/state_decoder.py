@@ -41,12 +41,12 @@ def fit_state_decoder(source: Source) -> StateDecoder:
 
     The penalty is selected in 5-fold cross-validation in which a system is never split.
     """
-    bank, world = source.bank, source.world
+    bank, setting = source.bank, source.setting
     population = population_of(bank, "train")
     assert isinstance(population, Training)
-    table = world.episodes(bank, "train", systems=SYSTEMS)
+    table = setting.episodes(bank, "train", systems=SYSTEMS)
     rows = np.repeat(np.arange(len(table)), len(ANCHORS))
-    last = np.tile(np.asarray(ANCHORS) + source.learner.config.horizons[-1], len(table))
+    last = np.tile(np.asarray(ANCHORS) + source.reader.horizons[-1], len(table))
     states = bank.windows("states", table["episode"][rows], last - 1, 2)
     target = states[:, 1, OBJECT].astype(np.float64)
     standardiser = Standardiser.fit(target)

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.banks import Bank
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable
 from sprii_envs.relations.index import build_index
 from sprii_train.analysis.populations import Development, Training, population_of
 from sprii_train.analysis.value.cases import Cases, Standardiser, fit_standardiser
+from sprii_train.experiments.encoding import encode_windows, present_features
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.worlds import ENCODED, encode_windows, present_features
 
 SEED = 20_264
 SPLITS = ("train", "validation")
@@ -67,15 +66,15 @@ def window_cases(source: Source, horizons: tuple[int, ...], per_system: int) -> 
     Raises:
         ValueError: as `draw_windows`.
     """
-    bank, world = source.bank, source.world
-    tables = {split: world.episodes(bank, split) for split in SPLITS}
+    store, setting = source.store, source.setting
+    tables = {split: setting.episodes(store, split) for split in SPLITS}
     last = source.learner.config.horizons[-1]
     drawn = {
-        split: draw_windows(table, world.history, horizons[-1], last, per_system, seed=SEED)
+        split: draw_windows(table, setting.history, horizons[-1], last, per_system, seed=SEED)
         for split, table in tables.items()
     }
     raw = {split: _raw(source, windows, horizons) for split, windows in drawn.items()}
-    train, held_out = (population_of(bank, split) for split in SPLITS)
+    train, held_out = (population_of(store, split) for split in SPLITS)
     assert isinstance(train, Training)
     assert isinstance(held_out, Development)
     standardiser = fit_standardiser(train, raw["train"]["targets"])
@@ -126,26 +125,23 @@ def draw_windows(
 
 
 def _raw(source: Source, drawn: Drawn, horizons: tuple[int, ...]) -> dict[str, Any]:
-    bank, world, learner = source.bank, source.world, source.learner
-    size = 20 * ENCODED
-    parts = [slice(first, first + size) for first in range(0, len(drawn.episodes), size)]
-    states = bank.windows("states", drawn.episodes, drawn.anchors, horizons[-1] + 1).astype(np.float64)
+    store, setting, learner, reader = source.store, source.setting, source.learner, source.reader
+    table, order = store.table, store.table.by_episode()
+    rows = order[np.searchsorted(table["episode"][order], drawn.episodes)]
+    # Targets are what banks call states even where a learner sees frames; elsewhere what is observed.
+    column = setting.observation if isinstance(setting.observation, str) else setting.observation[0]
+    windows = store.windows(column, drawn.episodes, drawn.anchors, horizons[-1] + 1).astype(np.float64)
+    states = windows.reshape(*windows.shape[:2], -1)
+    if setting.action is None:
+        actions = np.zeros((len(rows), horizons[-1], 0))
+    else:
+        actions = store.windows(setting.action, drawn.episodes, drawn.anchors, horizons[-1]).astype(np.float64)
     return {
-        "systems": bank.table["system"][drawn.episodes],
-        "query": np.concatenate(
-            [present_features(learner, _present(bank, learner.config.image, drawn, part)) for part in parts]
-        ),
-        "context": encode_windows(learner, world.reader(bank, learner.config), drawn.donors, drawn.starts),
-        "factors": {name: bank.table[name][drawn.episodes].astype(np.float64) for name in world.factors},
-        "actions": bank.windows("actions", drawn.episodes, drawn.anchors, horizons[-1]).astype(np.float64),
+        "systems": table["system"][rows],
+        "query": present_features(learner, reader, drawn.episodes, drawn.anchors),
+        "context": encode_windows(learner, reader, drawn.donors, drawn.starts),
+        "factors": {name: table[name][rows].astype(np.float64) for name in source.setting.properties},
+        "actions": actions,
         "targets": states[:, list(horizons)] - states[:, :1],
         "horizons": horizons,
     }
-
-
-def _present(bank: Bank, image: int, drawn: Drawn, part: slice) -> NDArray[Any]:
-    """States (n, S) at the anchors, or frames (n, 2, H, W) with the ones before them."""
-    episodes, anchors = drawn.episodes[part], drawn.anchors[part]
-    if image:
-        return bank.frames(episodes, anchors - 1, 2, image)
-    return bank.windows("states", episodes, anchors, 1)[:, 0]

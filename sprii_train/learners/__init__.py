@@ -1,5 +1,6 @@
 """One learner, one file. `LEARNERS` maps the name in a checkpoint to (class, config class)."""
 
+from importlib.metadata import entry_points
 from typing import Any
 
 from torch import nn
@@ -13,5 +14,58 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "cadm": (CaDM, CaDMConfig),
     "ad": (AD, ADConfig),
 }
+"""A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
-__all__ = ["AD", "JEPA", "LEARNERS", "ADConfig", "CaDM", "CaDMConfig", "JEPAConfig"]
+__all__ = [
+    "AD",
+    "JEPA",
+    "LEARNERS",
+    "ADConfig",
+    "CaDM",
+    "CaDMConfig",
+    "JEPAConfig",
+    "learner_of",
+    "load_entry_points",
+    "register_learner",
+]
+
+
+def register_learner(name: str, cls: type[nn.Module], config: type[Any]) -> None:
+    """Let sources be of a learner of one's own, and checkpoints name it. Each worker process needs the call.
+
+    An installed package may name `(cls, config)` in the entry-point group `sprii.learners` in place of the call.
+
+    Raises:
+        ValueError: for a name, a class or a config class that is another learner's.
+    """
+    for other, (known, known_config) in LEARNERS.items():
+        if other == name and (known, known_config) != (cls, config):
+            raise ValueError(f"the learner {name!r} is registered as {known.__qualname__}; choose another name")
+        if other != name and known_config is config:
+            raise ValueError(f"{config.__qualname__} is the config of the learner {other!r}; give yours its own")
+    LEARNERS[name] = (cls, config)
+
+
+def load_entry_points() -> None:
+    """Register the learners of installed packages; ValueError naming the one that cannot be."""
+    for point in entry_points(group="sprii.learners"):
+        if point.name not in LEARNERS:
+            try:
+                cls, config = point.load()
+            except Exception as error:
+                raise ValueError(f"the entry point sprii.learners {point.name!r} = {point.value}: {error}") from error
+            register_learner(point.name, cls, config)
+
+
+def learner_of(config: Any) -> tuple[str, type[nn.Module]]:
+    """Name and class of the learner that a config is of.
+
+    Raises:
+        ValueError: naming the configs of the registered ones.
+    """
+    load_entry_points()
+    for name, (cls, own) in LEARNERS.items():
+        if type(config) is own:
+            return name, cls
+    legal = ", ".join(own.__qualname__ for _, own in LEARNERS.values())
+    raise ValueError(f"{type(config).__qualname__} is no registered learner's config; legal: {legal}")

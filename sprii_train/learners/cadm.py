@@ -56,6 +56,11 @@ class CaDMConfig:
     members: int = 1
     sd_floor: float = 1e-6
 
+    @property
+    def horizons(self) -> tuple[int, ...]:
+        """Every step that one context predicts."""
+        return tuple(range(1, self.window + 1))
+
     def __post_init__(self) -> None:
         check(self, integer, "observation_dim", "action_dim", "history", "window", "context", "members", least=1)
         check(self, number, "backward_weight", "sd_floor", least=0)
@@ -247,10 +252,12 @@ class CaDM(nn.Module):
         """A window's last K transitions, its last observation, and its M next transitions.
 
         Raises:
-            ValueError: unless the windows have the observations at each of the next M steps and no anchors.
+            ValueError: unless the windows have the observations at each of the next M steps, or none at all, and no
+                anchors.
         """
         m, future = self.config.window, windows.future_observations
-        if future.shape[1] != m or windows.future_actions.shape[1] != m or windows.anchors is not None:
+        steps = future.shape[1]
+        if steps not in (0, m) or windows.future_actions.shape[1] != steps or windows.anchors is not None:
             raise ValueError(
                 f"CaDM predicts each of {m} steps from the end of a window: it needs horizons 1 to {m} and no anchors, "
                 f"got {future.shape[1]} observations after {windows.future_actions.shape[1]} actions"

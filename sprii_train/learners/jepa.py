@@ -218,6 +218,23 @@ class JEPA(nn.Module):
         """Mean over horizons of the squared embedding error, (B,)."""
         return self.horizon_losses(prediction, y).mean(-1)
 
+    def present(self, observations: Tensor) -> Tensor:
+        """Presents → z_s (B, d), the embedding where there is none.
+
+        Args:
+            observations: states (B, S); frames (B, 2, H, W), each after the one before it, or (B, 1, H, W) without a
+                difference.
+        """
+        embedding = self.target(observations)
+        return embedding if self.config.context == "monolithic" else self.encode_current(embedding)
+
+    def target(self, observations: Tensor) -> Tensor:
+        """Observations, as `present` takes them → their embeddings (B, embedding)."""
+        if self.config.image:
+            frames = observations.expand(-1, 2, -1, -1)
+            return self.embed(frames, frames.new_empty(len(frames), 0, 2, *frames.shape[2:]))[:, 0]
+        return self.embed(observations[:, None], observations[:, None][:, :0])[:, 0]
+
     def native_loss(self, batch: Batch, codes: Codes) -> tuple[Tensor, dict[str, Tensor]]:
         """Self prediction + λ_reg·SIGReg over all embeddings (+ label regression for the supervised reference)."""
         own = self_loss(self, batch, codes)

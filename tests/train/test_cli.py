@@ -433,8 +433,8 @@ def test_benchmark_envs_prints_ours_beside_the_peers(tmp_path):
 
 def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys):
     from sprii_train.experiments import costs
-    from sprii_train.experiments.presets import PRESET_NAMES
     from sprii_train.experiments.targets import ALIASES, TARGETS
+    from sprii_train.settings import PRESET_NAMES
 
     monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE)
     status, out, err = in_process(monkeypatch, capsys, "reproduce", "--list")

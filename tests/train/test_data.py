@@ -1,5 +1,7 @@
 """Windows against a naive reader, and who is paired with whom, recovered from the numbers in the batch."""
 
+import json
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,9 +11,9 @@ import torch
 from scipy.stats import chisquare
 from tiny import HISTORY, HORIZONS, PROTOCOL, naive_windows
 
-from sprii_envs.banks import Bank, BankError, build
+from sprii_envs.banks import ArrayStore, Bank, BankError, Stream, build
 from sprii_envs.banks.populations import Combinations
-from sprii_envs.relations import SAME_SYSTEM, PairSampler, WindowSampler
+from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, PairSampler, WindowSampler
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.protocol import Windows
 from sprii_train.recipes import RECIPES
@@ -275,3 +277,80 @@ def test_a_table_in_place_of_a_split(poke_bank: Bank):
     first = poke_bank["states"][chosen["episode"]]
     for seen in data(0).observations.numpy():
         assert (first == seen[0]).all(-1).sum() == 1
+
+
+# Stores of several streams, or without actions
+
+
+@pytest.fixture(scope="module")
+def streams() -> tuple[ArrayStore, dict[str, np.ndarray]]:
+    """Six episodes of 12 … 17 observations: touch, an inertial sensor three times as fast, and actions."""
+    rng, lengths = np.random.default_rng(0), np.arange(12, 18)
+    labels = {"episode": np.arange(6) * 10, "system": np.arange(6) // 2, "rollout": np.arange(6) % 2, "length": lengths}
+    arrays = {
+        "touch": rng.standard_normal((lengths.sum(), 2, 2)),
+        "imu": rng.standard_normal((3 * lengths.sum(), 5)),
+        "push": rng.standard_normal(((lengths - 1).sum(), 2)),
+    }
+    columns = {
+        "touch": arrays["touch"],
+        "imu": Stream(arrays["imu"], Fraction(3)),
+        "push": Stream(arrays["push"], per="transition"),
+    }
+    return ArrayStore(EpisodeTable(labels), columns, name="gripper"), arrays
+
+
+def test_several_streams_are_a_mapping(streams: tuple[ArrayStore, dict[str, np.ndarray]]):
+    """Every stream on the clock of the table, a faster one with all its entries of a step; episodes by their ids."""
+    store, arrays = streams
+    reader = WindowReader(store, HISTORY, HORIZONS, observation=("touch", "imu"), action="push")
+    episodes, starts = np.array([30, 0, 50]), np.array([1, 2, 8])
+    got = reader.read(episodes, starts)
+    first = np.concatenate([[0], np.cumsum(np.arange(12, 18))])
+    for i, (row, start) in enumerate(zip(episodes // 10, starts, strict=True)):
+        at = first[row] + start
+        now = at + HISTORY - 1
+        imu = arrays["imu"].reshape(-1, 3, 5)
+        for name, whole in (("touch", arrays["touch"]), ("imu", imu)):
+            seen, ahead = got.observations[name], got.future_observations[name]
+            assert seen.dtype == ahead.dtype == torch.float32
+            np.testing.assert_allclose(seen[i], whole[at : at + HISTORY], rtol=1e-6)
+            np.testing.assert_allclose(ahead[i], whole[now + np.array(HORIZONS)], rtol=1e-6)
+            np.testing.assert_allclose(reader.presents(episodes, starts)[name][i], whole[at], rtol=1e-6)
+        pushes = arrays["push"][first[row] - row :]
+        np.testing.assert_allclose(got.actions[i], pushes[start : start + HISTORY - 1], rtol=1e-6)
+        then = start + HISTORY - 1
+        np.testing.assert_allclose(got.future_actions[i], pushes[then : then + HORIZONS[-1]], rtol=1e-6)
+    histories = reader.histories(episodes, starts)
+    assert {name: tuple(ahead.shape) for name, ahead in histories.future_observations.items()} == {
+        "touch": (3, 0, 2, 2), "imu": (3, 0, 3, 5),
+    }  # fmt: skip
+    for name in ("touch", "imu"):
+        assert torch.equal(histories.observations[name], got.observations[name])
+
+
+def test_episodes_without_actions(streams: tuple[ArrayStore, dict[str, np.ndarray]]):
+    store, _ = streams
+    reader = WindowReader(store, HISTORY, HORIZONS, observation="touch", action=None)
+    got = reader.read(np.array([0, 50]), np.array([0, 3]))
+    assert got.actions.shape == (2, HISTORY - 1, 0)
+    assert got.future_actions.shape == (2, HORIZONS[-1], 0)
+    assert got.observations.shape == (2, HISTORY, 2, 2)
+    data = PairedWindows(reader, pairs=2)
+    batch = data(0)
+    assert (batch.observations.shape, batch.actions.shape) == ((4, HISTORY, 2, 2), (4, HISTORY - 1, 0))
+    pushed = WindowReader(store, HISTORY, HORIZONS, observation="touch", action="push")
+    both = WindowReader(store, HISTORY, HORIZONS, observation=("touch", "imu"), action=None)
+    identities = [json.dumps(PairedWindows(each, pairs=2).identity()) for each in (reader, pushed, both)]
+    assert len(set(identities)) == 3
+
+
+def test_columns_that_a_store_does_not_have(streams: tuple[ArrayStore, dict[str, np.ndarray]]):
+    store, _ = streams
+    for named in ({"observation": "sound", "action": None}, {"observation": ("touch", "sound"), "action": "push"}):
+        with pytest.raises(ValueError, match="gripper has no column 'sound'; columns: touch, imu, push"):
+            WindowReader(store, HISTORY, HORIZONS, **named)
+    with pytest.raises(ValueError, match="gripper has no column 'actions'"):
+        WindowReader(store, HISTORY, HORIZONS, observation="touch")
+    with pytest.raises(ValueError, match="gripper draws no frames: image is 16; legal: 0"):
+        WindowReader(store, HISTORY, HORIZONS, image=16, observation="touch", action="push")

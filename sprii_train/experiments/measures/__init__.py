@@ -15,27 +15,37 @@ from sprii_train.experiments.measures.response import response
 from sprii_train.experiments.measures.routes import object_routes, routes
 from sprii_train.experiments.measures.sealed import sealed
 from sprii_train.experiments.measures.targeted import targeted
+from sprii_train.experiments.measures.task import task
+from sprii_train.experiments.measures.untrained import untrained
 from sprii_train.experiments.measures.value import value
 from sprii_train.experiments.measures.windows import windows
 from sprii_train.experiments.sources import Measure
 
 MEASURES: dict[str, Measure] = {
-    "atlas": atlas,
-    "bottleneck": bottleneck,
-    "cost": cost,
-    "direction": direction,
-    "evidence": evidence,
-    "formation": formation,
-    "gradients": gradients,
-    "landscape": landscape,
-    "object-routes": object_routes,
-    "poke-value": poke_value,
-    "prefix": prefix,
-    "realization": realization,
-    "response": response,
-    "routes": routes,
-    "sealed": sealed,
-    "targeted": targeted,
-    "value": value,
-    "windows": windows,
+    measure.name: measure
+    for measure in (
+        Measure("atlas", atlas, readers=False, seconds=20.0),
+        # An update of six horizons takes three times as long.
+        Measure("bottleneck", bottleneck, ("present",), reader_fits=4 * 3),
+        Measure("cost", cost, readers=False, seconds=0.0),
+        Measure("direction", direction, ("target",), simulated=True, readers=False, seconds=40.0),
+        Measure("evidence", evidence, simulated=True, readers=False, seconds=30.0),
+        Measure("formation", formation, readers=False),
+        # The diagnostic is of the submodule of that name.
+        Measure("gradients", gradients, ("history",), readers=False, seconds=0.0),
+        Measure("landscape", landscape, ("present",), simulated=True, reader_fits=1, once=True),
+        Measure("object-routes", object_routes, ("present",), route_fits=3),
+        Measure("poke-value", poke_value, ("present",), reader_fits=4),
+        # An update of a recurrent reader takes half as long again.
+        Measure("prefix", prefix, ("present",), reader_fits=3 * 5 * 1.5),
+        Measure("realization", realization, ("present",), simulated=True, route_fits=5),
+        Measure("response", response, ("present",), simulated=True, reader_fits=1, once=True),
+        Measure("routes", routes, ("present",), route_fits=18),
+        Measure("sealed", sealed, ("present",), reader_fits=1),
+        Measure("targeted", targeted, ("present",), simulated=True, reader_fits=2),
+        Measure("task", task, ("present",), reader_fits=4, route_fits=3),
+        Measure("untrained", untrained, readers=False),
+        Measure("value", value, ("present",), reader_fits=4, route_fits=4),
+        Measure("windows", windows, readers=False),
+    )
 }

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from sprii_train.analysis.formation import project, rollout_means, standardise, system_centroids, with_codes
+from sprii_train.experiments.encoding import measured_windows, training_windows
 from sprii_train.experiments.measures.formation import SYSTEMS
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.worlds import measured_windows, training_windows
 
 
 def atlas(source: Source) -> dict[str, Any]:
@@ -16,9 +16,9 @@ def atlas(source: Source) -> dict[str, Any]:
     Codes are averaged over the anchors of a rollout, standardised by the rollout means of 400 training systems, then
     averaged over the rollouts of a validation system (`fig:poke-persistent-atlas`).
     """
-    world, bank, learner = source.world, source.bank, source.learner
-    train = rollout_means(training_windows(world, learner, bank, SYSTEMS))
-    held_out = rollout_means(measured_windows(world, learner, bank, "validation"))
+    setting, store, learner = source.setting, source.store, source.learner
+    train = rollout_means(training_windows(setting, learner, store, SYSTEMS))
+    held_out = rollout_means(measured_windows(setting, learner, store, "validation"))
     centroids = system_centroids(with_codes(held_out, standardise(train.codes, held_out.codes)[1]))
     found = project(centroids.codes)
     kept = {"xy": found.xy, "shares": found.shares, **centroids.factors}

@@ -9,7 +9,6 @@ import torch
 
 from sprii_train.experiments.sources import Source
 from sprii_train.fit import build_optimizer, resolve_precision, train_step
-from sprii_train.recipes import EVERY_RECIPE, recipe
 
 WARM, TIMED = 2, 5  # updates
 
@@ -20,8 +19,8 @@ def cost(source: Source) -> dict[str, Any]:
     Both are measured in the process that measures the source, with whatever else the machine does.
     """
     cell = source.cell
-    arm, config = recipe(cell.recipe, EVERY_RECIPE), cell.train
-    data = source.world.data(source.bank, source.learner.config, arm, pairs=config.pairs, seed=config.seed)
+    arm, config = cell.recipe, cell.train
+    data = source.setting.data(source.store, source.learner.config, arm, pairs=config.pairs, seed=config.seed)
     learner = copy.deepcopy(source.learner).to(config.device).train()
     optimizer, precision = build_optimizer(learner, config), resolve_precision(config)
     marks = []

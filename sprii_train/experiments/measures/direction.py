@@ -11,7 +11,7 @@ from sprii_train.analysis.use.interventions import Effect, effect
 from sprii_train.experiments.factor_swaps import embed_states, factor_swaps
 from sprii_train.experiments.sources import Source
 from sprii_train.experiments.state_decoder import fit_state_decoder
-from sprii_train.experiments.worlds import MEASURED_SEED
+from sprii_train.settings.base import MEASURED_SEED
 
 FACTORS = ("mass", "drag")
 PHYSICAL = ("confirmation", 96)

@@ -28,16 +28,16 @@ def evidence(source: Source) -> dict[str, Any]:
 
 def _samples(source: Source, split: str) -> dict[str, Sample[Any]]:
     """`one`: a row a history; `all`: a row a system."""
-    bank, world = source.bank, source.world
+    bank, setting = source.bank, source.setting
     physics = bank.world
     assert isinstance(physics, PokeWorld)
-    table = world.episodes(bank, split, systems=SYSTEMS if split == "train" else None)
+    table = setting.episodes(bank, split, systems=SYSTEMS if split == "train" else None)
     population: Population = population_of(bank, split)
-    rows = np.repeat(np.arange(len(table)), len(world.anchors))
+    rows = np.repeat(np.arange(len(table)), len(setting.anchors))
     episodes = table["episode"][rows]
-    starts = np.tile([world.starts(anchor) for anchor in world.anchors], len(table))
-    states = bank.windows("states", episodes, starts, world.history)
-    actions = bank.windows("actions", episodes, starts, world.history - 1)
+    starts = np.tile([setting.starts(anchor) for anchor in setting.anchors], len(table))
+    states = bank.windows("states", episodes, starts, setting.history)
+    actions = bank.windows("actions", episodes, starts, setting.history - 1)
     whole = int(table["length"].min())
     pooled = poke_evidence(
         bank.windows("states", table["episode"], 0, whole),
@@ -47,6 +47,6 @@ def _samples(source: Source, split: str) -> dict[str, Sample[Any]]:
     )
     systems, first = np.unique(table["system"], return_index=True)
     return {
-        "one": sample_of(population, poke_evidence(states, actions, world=physics), table, world.factors, rows),
-        "all": Sample(population, pooled, systems, {name: table[name][first] for name in world.factors}),
+        "one": sample_of(population, poke_evidence(states, actions, world=physics), table, setting.properties, rows),
+        "all": Sample(population, pooled, systems, {name: table[name][first] for name in setting.properties}),
     }

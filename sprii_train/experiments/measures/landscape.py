@@ -47,18 +47,18 @@ def assays(source: Source) -> Iterator[Assay]:
 
     Donor histories and targets are simulated under five levels of one factor; query, actions and every weight stay.
     """
-    bank, world, learner = source.bank, source.world, source.learner
+    bank, setting, learner = source.bank, source.setting, source.learner
     cases = spring_cases(source)
     reader = fit_reader(cases.train, "persistent", reader_config(source), 0)
     table = continuous(source)
     queries = pulse_queries(bank, table)
-    histories = first_episodes(table, world.kind)
-    query = query_features(learner, bank.frames(queries.episodes, queries.anchors, 1, learner.config.image)[:, 0])
+    histories = first_episodes(table, setting.kind)
+    query = query_features(learner, bank.frames(queries.episodes, queries.anchors, 1, source.reader.image)[:, 0])
     n, last = len(query), HORIZONS[-1]
     actions = bank.windows("actions", queries.episodes, queries.anchors, last).astype(np.float64)
-    for factor in world.factors:
+    for factor in setting.properties:
         levels = training_levels(bank.properties[factor], LEVELS)
-        donors = donor_histories(bank, histories, factor, levels, length=world.history)
+        donors = donor_histories(bank, histories, factor, levels, length=setting.history)
         targets = query_targets(bank, queries, factor, levels, steps=last)
         recipients = replace(
             cases.development.take(np.zeros(n * LEVELS, np.int64)),
@@ -104,7 +104,7 @@ def _encode(source: Source, donors: Counterfactuals) -> NDArray[np.float64]:
     learner = source.learner.eval()
     parts = []
     for row in range(len(donors.states)):
-        drawn = frames(source.bank.world, donors, learner.config.image, rows=[row])[0]
+        drawn = frames(source.bank.world, donors, source.reader.image, rows=[row])[0]
         seen = torch.from_numpy(np.concatenate([drawn[:, :1], drawn], axis=1))
         actions = torch.from_numpy(np.repeat(donors.actions[row][None], len(drawn), axis=0))
         empty = seen.new_empty(len(seen), 0, 2, *seen.shape[2:])

@@ -28,7 +28,7 @@ def realization(source: Source) -> dict[str, Any]:
 
     Errors by reader (R,) are kept beside the model.
     """
-    of = spring_cases(source) if source.world.name == "spring" else poke_cases(source)
+    of = spring_cases(source) if source.setting.name == "spring" else poke_cases(source)
     config = RouteConfig(fit=FitConfig(updates=source.cell.readers.route_updates, batch=128))
     bases = fit_bases(of.train, of.development, config, tuple(range(source.cell.readers.count)))
     if isinstance(of, SpringCases):

@@ -22,7 +22,7 @@ def sealed(source: Source) -> dict[str, Any]:
     train, standardiser = training_cases(source)
     seeds = tuple(range(source.cell.readers.count))
     readers = fit_readers(train, "persistent", reader_config(source), seeds)
-    bank = source.world.open_sealed(source.bank.path.parent)
+    bank = source.setting.open_sealed(source.bank.path.parent)
     cold = sealed_cases(source, bank, standardiser)
     errors = np.stack([by_system(reader_errors(reader, cold), cold.systems)[:, -1] for reader in readers])
     strata = strata_by_system(cold)

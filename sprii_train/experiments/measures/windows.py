@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from sprii_train.analysis.formation import POKE_FACTORS, probe_factors
-from sprii_train.experiments.measures.formation import FACTORS, SEED, SYSTEMS
+from sprii_train.analysis.formation import probe_factors
+from sprii_train.experiments.encoding import measured_windows, training_windows
+from sprii_train.experiments.measures.formation import SEED, SYSTEMS
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.worlds import measured_windows, training_windows
 
 
 def windows(source: Source) -> dict[str, Any]:
@@ -13,8 +13,8 @@ def windows(source: Source) -> dict[str, Any]:
 
     A measure of its own: sixteen histories a system take the search of a network's penalty a minute.
     """
-    world, bank, learner = source.world, source.bank, source.learner
-    train = training_windows(world, learner, bank, SYSTEMS)
-    held_out = measured_windows(world, learner, bank, "validation")
-    found = probe_factors(train, held_out, FACTORS.get(world.name, POKE_FACTORS), seed=SEED, kinds=("mlp",))
+    setting, store, learner = source.setting, source.store, source.learner
+    train = training_windows(setting, learner, store, SYSTEMS)
+    held_out = measured_windows(setting, learner, store, "validation")
+    found = probe_factors(train, held_out, setting.factors, seed=SEED, kinds=("mlp",))
     return {f"window_mlp_{factor}": scored.r2 for (_, factor), scored in found.items()}

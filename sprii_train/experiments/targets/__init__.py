@@ -13,11 +13,13 @@ from sprii_train.experiments.targets.poke_reliability import POKE_RELIABILITY_TA
 from sprii_train.experiments.targets.poke_value import POKE_VALUE_TARGETS
 from sprii_train.experiments.targets.reader_capacity import READER_CAPACITY_TARGETS
 from sprii_train.experiments.targets.realization import REALIZATION_TARGETS
+from sprii_train.experiments.targets.setting import PREFIX, setting_target
 from sprii_train.experiments.targets.spring import SPRING_TARGETS
 from sprii_train.experiments.targets.spring_gradients import SPRING_GRADIENT_TARGETS
 from sprii_train.experiments.targets.spring_landscape import SPRING_LANDSCAPE_TARGETS
 from sprii_train.experiments.targets.spring_prefix import SPRING_PREFIX_TARGETS
 from sprii_train.experiments.targets.spring_sealed import SPRING_SEALED_TARGETS
+from sprii_train.settings import named_setting
 
 TARGETS: dict[str, Target] = {
     target.label: target
@@ -45,12 +47,14 @@ __all__ = ["ALIASES", "INFERRED", "TARGETS", "Group", "Pairings", "Target", "tar
 
 
 def target(label: str) -> Target:
-    """The target of a label, or of another label of the same table or figure.
+    """The target of a label, of another label of the same table or figure, or `setting:NAME` of any setting.
 
     Raises:
         ValueError: naming the legal ones.
     """
     label = ALIASES.get(label, label)
+    if label.startswith(PREFIX):
+        return setting_target(named_setting(label.removeprefix(PREFIX)))
     if label not in TARGETS:
-        raise ValueError(f"unknown table or figure {label!r}; legal: {', '.join(TARGETS)}")
+        raise ValueError(f"unknown table or figure {label!r}; legal: {PREFIX}NAME of any setting, {', '.join(TARGETS)}")
     return TARGETS[label]

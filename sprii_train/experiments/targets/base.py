@@ -24,7 +24,7 @@ class Group:
     """Sources of one world.
 
     Attributes:
-        world: name in `worlds.WORLDS`.
+        world: name in `settings.SETTINGS`.
         recipes: arms, in the order of the table.
         measures: names in `measures.MEASURES`.
         core: the arms that a smoke or quick run trains; empty for all.

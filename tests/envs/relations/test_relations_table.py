@@ -37,11 +37,10 @@ def test_columns_are_typed_copies_that_cannot_change():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            {"rollout": None},
-            r"lacks the column 'rollout'; required are 'episode', 'system', 'rollout', 'length'",
-        ),
-        ({"rollout": None, "length": None}, r"lacks the columns 'rollout', 'length'"),
+        ({"length": None}, r"lacks the column 'length'; required are 'episode', 'system', 'length'"),
+        ({"system": None, "length": None}, r"lacks the columns 'system', 'length'"),
+        ({"episode": ["a", "b", "a"]}, r"'episode' must hold unique ids; 1 occur more than once: a"),
+        ({"episode": ["a", "b", "c"], "episode_id": [1, 2, 3]}, r"'episode_id' is kept for"),
         ({"drag": [1.0, 2.0]}, r"'drag' has 2 rows, 'episode' has 3"),
         ({"episode": [4, 4, 5]}, r"'episode' must hold unique ids; 1 occur more than once: 4"),
         ({"episode": [4.0, 3.0, 5.0]}, r"'episode' must hold integers, got float64"),
@@ -273,6 +272,54 @@ def test_importing_the_package_brings_no_torch():
 
     code = "import sys, sprii_envs.relations; assert not {'torch', 'pandas', 'scipy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Other people's tables
+
+
+def test_rollouts_are_counted_where_they_are_missing():
+    table = EpisodeTable(columns(rollout=None, episode=[3, 1, 2, 9], system=["b", "a", "b", "b"], length=[9] * 4))
+    assert table["rollout"].tolist() == [0, 0, 1, 2]
+    assert table.budget(1)["episode"].tolist() == [3, 1]
+
+
+def test_episodes_of_names_are_numbered_and_keep_them():
+    table = EpisodeTable(columns(episode=["x", "z", "y"]))
+    assert table["episode"].tolist() == [0, 1, 2]
+    assert table["episode_id"].tolist() == ["x", "z", "y"]
+    assert EpisodeTable.concat([table]).fingerprint() == table.fingerprint()
+
+
+def test_concat_keeps_ids_that_differ_and_numbers_ids_that_do_not():
+    first, second = EpisodeTable(columns(drag=[1.0, 2.0, 3.0])), EpisodeTable(columns(episode=[1, 2, 3]))
+    both = EpisodeTable.concat([first, second])
+    assert both["episode"].tolist() == [7, -2, 5, 1, 2, 3]
+    assert "drag" not in both
+    assert both.rows.tolist() == list(range(6))
+    assert EpisodeTable.concat([first, first])["episode"].tolist() == list(range(6))
+    with pytest.raises(ValueError, match=r"'system' holds strings in one table"):
+        EpisodeTable.concat([first, EpisodeTable(columns(system=[1, 1, 2]))])
+    with pytest.raises(ValueError, match="needs a table at least"):
+        EpisodeTable.concat([])
+
+
+def test_a_frame_of_pandas_comes_back_as_it_went():
+    pandas = pytest.importorskip("pandas")
+    table = EpisodeTable(columns(drag=[0.1, 0.2, 0.3], wet=[True, False, True]))
+    frame = table.to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert EpisodeTable.from_pandas(frame).fingerprint() == table.fingerprint()
+    frame.loc[0, "drag"] = 9.0
+    assert table["drag"][0] == 0.1
+
+
+def test_episodes_that_are_too_short_are_left_out_by_name():
+    table = EpisodeTable(columns())
+    kept, short = table.without_short(40)
+    assert (kept["episode"].tolist(), kept.rows.tolist(), short.tolist()) == ([7, -2], [0, 1], [5])
+    assert table.without_short(30)[0] is table
+    with pytest.raises(ValueError, match="no episode has 65 observations; the longest has 64"):
+        table.without_short(65)
 
 
 # Rollout budgets

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny import HISTORY, HORIZONS, JEPA_CONFIG, naive_windows
+from tiny import HISTORY, HORIZONS, JEPA_CONFIG, Plain, naive_windows
 
 import sprii_train.analysis.donors as donors
-from sprii_envs.banks import Bank
-from sprii_envs.relations import SAME_SYSTEM, Derangement, PairSampler, WindowSampler
+from sprii_envs.banks import ArrayStore, Bank
+from sprii_envs.relations import SAME_SYSTEM, Derangement, EpisodeTable, PairSampler, WindowSampler
 from sprii_train.analysis.donors import donor_errors, encode_split
 from sprii_train.data import WindowReader
 from sprii_train.learners import JEPA
@@ -132,3 +132,81 @@ def test_pure_function_of_the_seed(reader: WindowReader):
     other = donor_errors(learner, encoded, seed=4, rounds=4)
     assert (other.own == first.own).all()
     assert (other.shuffled != first.shuffled).all()
+
+
+def test_a_learner_without_losses_by_horizon_has_its_task_loss(reader: WindowReader):
+    """One number in place of one a horizon, by hand over all windows and pairs."""
+    learner = Plain()
+    encoded = encode_split(learner, reader, "test", seed=0)
+    got = donor_errors(learner, encoded, seed=3, rounds=5)
+    assert [len(errors) for errors in got] == [1, 1, 1]
+
+    def error(recipient: int, donor: int) -> float:
+        z_s, z_p, u = encoded.codes.z_s[[recipient]], encoded.codes.z_p[[donor]], encoded.u[[recipient]]
+        with torch.no_grad():
+            return float(learner.task_loss(learner.predict(z_s, z_p, u), encoded.y[[recipient]]))
+
+    assert got.own[0] == pytest.approx(np.mean([error(i, i) for i in range(24)]), rel=1e-5)
+    sampler = PairSampler(encoded.table, SAME_SYSTEM, Derangement(), seed=3, distinct="system")
+    pairs = [pair for step in range(5) for pair in zip(*sampler.batch(step, 6)[:2], strict=True)]
+    assert got.shuffled[0] == pytest.approx(np.mean([error(int(r), int(d)) for r, d in pairs]), rel=1e-5)
+
+
+class OfStreams:
+    """Reads mappings of streams, and keeps mappings in its batches; z_p is the first touch, z_s the last joint."""
+
+    def prepare(self, windows: Windows) -> Batch:
+        seen, future = windows.observations, windows.future_observations
+        current = {name: stream[:, -1] for name, stream in seen.items()}
+        return Batch(seen, current, {"actions": windows.future_actions}, future)
+
+    def encode_history(self, history):
+        return history["touch"][:, 0]
+
+    def encode_current(self, current):
+        return current["joints"]
+
+    def predict(self, z_s, z_p, u):
+        return {"touch": z_p, "joints": z_s + u["actions"].sum((1, 2))[:, None]}
+
+    def task_loss(self, prediction, y):
+        touch = (prediction["touch"][:, None] - y["touch"]).square().mean((1, 2))
+        return touch + (prediction["joints"][:, None] - y["joints"]).square().mean((1, 2))
+
+
+def test_observations_and_batches_that_are_mappings(monkeypatch: pytest.MonkeyPatch):
+    """Chunks are joined key by key, and rows taken of every one."""
+    rng, episodes, length = np.random.default_rng(0), 12, 20
+    table = EpisodeTable(
+        {"episode": np.arange(episodes), "system": np.arange(episodes) // 3, "rollout": np.arange(episodes) % 3,
+         "length": np.full(episodes, length)}
+    )  # fmt: skip
+    arrays = {
+        "touch": rng.standard_normal((episodes, length, 4)),
+        "joints": rng.standard_normal((episodes, length, 2)),
+        "actions": rng.standard_normal((episodes, length - 1, 1)),
+    }
+    reader = WindowReader(ArrayStore(table, arrays), HISTORY, HORIZONS, observation=("touch", "joints"))
+    learner = OfStreams()
+    monkeypatch.setattr(donors, "CHUNK", 5)
+    encoded = encode_split(learner, reader, "train", seed=4)
+    starts = WindowSampler(table, HISTORY, HORIZONS[-1]).starts(np.arange(episodes), seed=4)
+    rows, now = np.arange(episodes), starts + HISTORY - 1
+    np.testing.assert_allclose(encoded.codes.z_p, arrays["touch"][rows, starts], rtol=1e-6)
+    np.testing.assert_allclose(encoded.codes.z_s, arrays["joints"][rows, now], rtol=1e-6)
+    assert encoded.y.keys() == {"touch", "joints"}
+    for name, stream in encoded.y.items():
+        np.testing.assert_allclose(stream, arrays[name][rows[:, None], now[:, None] + HORIZONS], rtol=1e-6)
+    got = donor_errors(learner, encoded, seed=1, rounds=3)
+
+    def error(recipient: int, donor: int) -> float:
+        ahead = now[recipient] + np.array(HORIZONS)
+        moved = arrays["actions"][recipient, now[recipient] : now[recipient] + HORIZONS[-1]].sum()
+        touch = arrays["touch"][donor, starts[donor]] - arrays["touch"][recipient, ahead]
+        joints = arrays["joints"][recipient, now[recipient]] + moved - arrays["joints"][recipient, ahead]
+        return float((touch**2).mean() + (joints**2).mean())
+
+    assert got.own[0] == pytest.approx(np.mean([error(i, i) for i in range(episodes)]), rel=1e-5)
+    sampler = PairSampler(table, SAME_SYSTEM, seed=1, distinct="system")
+    pairs = [pair for step in range(3) for pair in zip(*sampler.batch(step, 4)[:2], strict=True)]
+    assert got.correct[0] == pytest.approx(np.mean([error(int(r), int(d)) for r, d in pairs]), rel=1e-5)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from sprii_envs.banks import Bank
 from sprii_train.experiments.sources import ReaderBudget, Source
-from sprii_train.experiments.worlds import WORLDS
 from sprii_train.protocol import Batch, Windows
+from sprii_train.settings import SETTINGS
 
 
 class Knowing(nn.Module):
@@ -23,7 +23,10 @@ class Knowing(nn.Module):
         self.config = replace(config, image=0, context="supervised")
         self.knows = knows
 
-    def embed(self, observations: Tensor, future: Tensor) -> Tensor:
+    def present(self, observations: Tensor) -> Tensor:
+        return observations
+
+    def target(self, observations: Tensor) -> Tensor:
         return observations
 
     def encode_current(self, current: Tensor) -> Tensor:
@@ -44,4 +47,4 @@ def knowing_source(bank: Bank, world: str, folder: Path, *, knows: bool = True, 
     folder.mkdir(parents=True, exist_ok=True)
     with torch.random.fork_rng():
         learner: Any = Knowing(cell.learner, knows)
-    return Source(cell, WORLDS[world], bank, learner, folder)
+    return Source(cell, SETTINGS[world], bank, learner, folder)

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from tiny_sources import TRAIN
+from tiny_sources import TRAIN, measuring
 
 from sprii_envs.banks import Bank
 from sprii_train.analysis.formation import POKE_FACTORS, fit_mlp, fit_ridge, poke_evidence, probe_factors, score
 from sprii_train.analysis.populations import Development, Sample, Training
+from sprii_train.experiments.encoding import encode_histories
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.measures.formation import SEED
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.worlds import POKE_WORLD, encode_histories
+from sprii_train.settings import POKE
 
 
 def test_evidence_by_hand(poke_source: Source, poke_bank: Bank, monkeypatch: pytest.MonkeyPatch):
@@ -51,7 +52,7 @@ def test_networks_on_single_histories(poke_source: Source, poke_bank: Bank, monk
     module = sys.modules["sprii_train.experiments.measures.windows"]
     monkeypatch.setattr(module, "POKE_FACTORS", POKE_FACTORS[1:2])  # a network takes a second
     row = MEASURES["windows"](poke_source)
-    learner, reader = poke_source.learner, POKE_WORLD.reader(poke_bank, poke_source.learner.config)
+    learner, reader = poke_source.learner, POKE.reader(poke_bank, poke_source.learner.config)
 
     def histories(split: str) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         table = poke_bank.split(split)
@@ -66,10 +67,10 @@ def test_networks_on_single_histories(poke_source: Source, poke_bank: Bank, monk
 
 
 def test_atlas_by_hand(poke_source: Source, poke_bank: Bank):
-    source = replace(poke_source, cell=replace(poke_source.cell, measure="atlas"))
+    source = replace(poke_source, cell=measuring(poke_source.cell, "atlas"))
     row = MEASURES["atlas"](source)
     kept = load_file(source.folder / source.cell.arrays)
-    learner, reader = source.learner, POKE_WORLD.reader(poke_bank, source.learner.config)
+    learner, reader = source.learner, POKE.reader(poke_bank, source.learner.config)
 
     def rollouts(split: str) -> np.ndarray:
         table = poke_bank.split(split)
@@ -101,7 +102,7 @@ def test_timing_an_update_leaves_everything_as_it_was(poke_source: Source):
 
 
 def test_gradients_of_a_source_as_its_run_wrote_them(spring_source: Source, tmp_path: Path):
-    source = replace(spring_source, cell=replace(spring_source.cell, measure="gradients"))
+    source = replace(spring_source, cell=measuring(spring_source.cell, "gradients"))
     row = MEASURES["gradients"](source)
     kept = load_file(source.folder / source.cell.arrays)
     lines = [json.loads(line) for line in (source.folder / "gradients.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tiny_sources import measuring
 
 from sprii_envs.banks import Bank
 from sprii_train.analysis.use import TRANSFORMS, pulse_queries, query_targets
@@ -14,7 +15,7 @@ from sprii_train.experiments.sources import Source
 
 def test_response_shares(spring_source: Source, spring_bank: Bank):
     """Shares from differences of every two levels, ball by ball; a spring moves the balls about their centre alone."""
-    source = replace(spring_source, cell=replace(spring_source.cell, measure="response"))
+    source = replace(spring_source, cell=measuring(spring_source.cell, "response"))
     row = MEASURES["response"](source)
     kept = load_file(source.folder / source.cell.arrays)
     table = spring_bank.split("validation")

@@ -9,7 +9,7 @@ import pytest
 from knowing import knowing_source
 from safetensors.numpy import load_file
 from sklearn.metrics import roc_auc_score
-from tiny_sources import cell_of, source_of
+from tiny_sources import cell_of, measuring, source_of
 from tiny_worlds import D_CLEAN_SMALL, SPRING_SEALED_SMALL
 
 from sprii_envs.banks import Bank, build
@@ -33,7 +33,7 @@ from sprii_train.experiments.spring_cases import (
     spring_cases,
     training_cases,
 )
-from sprii_train.experiments.worlds import SPRING_WORLD
+from sprii_train.settings import SPRING, Built
 
 BUDGET = ReaderBudget(2, 5, 10)
 
@@ -109,7 +109,7 @@ def knowing_poke(poke_bank: Bank, tmp_path_factory: pytest.TempPathFactory) -> S
 
 def test_component_errors_by_hand(poke_source: Source):
     """Finger position, finger velocity, object position, object velocity; readers fitted once more."""
-    source = replace(poke_source, cell=replace(poke_source.cell, measure="poke-value"))
+    source = replace(poke_source, cell=measuring(poke_source.cell, "poke-value"))
     row = MEASURES["poke-value"](source)
     kept = load_file(source.folder / source.cell.arrays)
     cases = poke_cases(source)
@@ -212,7 +212,7 @@ def test_dominance_by_one_simulation_at_a_time(knowing_poke: Source, poke_bank: 
 
 
 def test_targeted_row_and_arrays(knowing_poke: Source):
-    source = replace(knowing_poke, cell=replace(knowing_poke.cell, measure="targeted"))
+    source = replace(knowing_poke, cell=measuring(knowing_poke.cell, "targeted"))
     row = MEASURES["targeted"](source)
     kept = load_file(source.folder / source.cell.arrays)
     assert kept["null"].shape == kept["persistent"].shape == (2, 12)
@@ -223,7 +223,7 @@ def test_targeted_row_and_arrays(knowing_poke: Source):
 
 
 def test_routes_at_two_budgets(knowing_poke: Source):
-    source = replace(knowing_poke, cell=replace(knowing_poke.cell, measure="routes"))
+    source = replace(knowing_poke, cell=measuring(knowing_poke.cell, "routes"))
     row = MEASURES["routes"](source)
     kept = load_file(source.folder / source.cell.arrays)
     assert (row["updates_short"], row["updates_long"]) == (10, 50)
@@ -239,7 +239,7 @@ def test_routes_at_two_budgets(knowing_poke: Source):
 
 
 def test_routes_of_the_object_alone(knowing_poke: Source):
-    source = replace(knowing_poke, cell=replace(knowing_poke.cell, measure="object-routes"))
+    source = replace(knowing_poke, cell=measuring(knowing_poke.cell, "object-routes"))
     whole = poke_cases(source)
     cases = object_only(whole)
     np.testing.assert_array_equal(cases.development.targets, whole.development.targets[..., 4:])
@@ -277,7 +277,7 @@ def test_physical_weights_by_one_simulation_at_a_time(spring_source: Source, spr
 @pytest.mark.parametrize("name", ["spring_source", "knowing_poke"])
 def test_realization_of_either_world(name: str, request: pytest.FixtureRequest):
     found: Source = request.getfixturevalue(name)
-    source = replace(found, cell=replace(found.cell, measure="realization"))
+    source = replace(found, cell=measuring(found.cell, "realization"))
     row = MEASURES["realization"](source)
     kept = load_file(source.folder / source.cell.arrays)
     assert set(kept) == {"m1", "m2", "m1-phys", "m2-phys"}
@@ -301,7 +301,7 @@ def test_realization_of_either_world(name: str, request: pytest.FixtureRequest):
 
 
 def test_prefix_rows_are_those_of_readers_of_each_prefix(spring_source: Source):
-    source = replace(spring_source, cell=replace(spring_source.cell, measure="prefix"))
+    source = replace(spring_source, cell=measuring(spring_source.cell, "prefix"))
     row = MEASURES["prefix"](source)
     kept = load_file(source.folder / source.cell.arrays)
     train, moving = prefix_cases(source, 8)
@@ -322,15 +322,15 @@ def test_prefix_rows_are_those_of_readers_of_each_prefix(spring_source: Source):
 
 @pytest.fixture(scope="module")
 def native(spring_bank: Bank, cells_root: Path) -> Source:
-    source = source_of(cell_of(spring_bank, "spring", "native", measure="sealed"), cells_root)
-    return replace(source, world=replace(SPRING_WORLD, sealed=SPRING_SEALED_SMALL))
+    source = source_of(measuring(cell_of(spring_bank, "spring", "native"), "sealed"), cells_root)
+    return replace(source, setting=replace(SPRING, sealed=Built(SPRING_SEALED_SMALL)))
 
 
 def test_sealed_errors_by_hand(native: Source, spring_bank: Bank):
     """Native's context of 7 dimensions reaches the slot of 64; readers of training queries, cold sealed queries."""
     row = MEASURES["sealed"](native)
     kept = load_file(native.folder / native.cell.arrays)["persistent"]
-    bank = native.world.open_sealed(spring_bank.path.parent)
+    bank = native.setting.open_sealed(spring_bank.path.parent)
     assert row["sealed_bank"] == bank.fingerprint
     assert row["strata"] == ["continuous"] * 4 + ["combination"] * 2
     train, standardiser = training_cases(native)
@@ -349,9 +349,9 @@ def test_sealed_errors_by_hand(native: Source, spring_bank: Bank):
 
 
 def test_sealed_donors_are_forced_episodes_of_the_same_sealed_system(native: Source, spring_bank: Bank):
-    bank = native.world.open_sealed(spring_bank.path.parent)
+    bank = native.setting.open_sealed(spring_bank.path.parent)
     table = bank.split("sealed", unseal=True)
-    donors = native.world.episodes(bank, "sealed", unseal=True)
+    donors = native.setting.episodes(bank, "sealed", unseal=True)
     assert set(donors["kind"].tolist()) == {"forced"}
     cold = table.select(table["kind"] == "cold")
     rows = donors_of(cold, donors, 0)
@@ -359,7 +359,7 @@ def test_sealed_donors_are_forced_episodes_of_the_same_sealed_system(native: Sou
 
 
 def test_nothing_is_fitted_on_sealed_systems(native: Source, spring_bank: Bank):
-    bank = native.world.open_sealed(spring_bank.path.parent)
+    bank = native.setting.open_sealed(spring_bank.path.parent)
     cold = sealed_cases(native, bank, training_cases(native)[1])
     with pytest.raises(PopulationError, match="sealed"):
         fit_readers(cold, "persistent", reader_config(native), (0,))  # type: ignore[arg-type]

@@ -16,12 +16,12 @@ from sprii_train.experiments.pairings import PairingCell
 from sprii_train.experiments.reproduce import Plan, cells_of
 from sprii_train.experiments.sources import Source
 from sprii_train.experiments.targets import TARGETS, Pairings
-from sprii_train.experiments.worlds import POKE_WORLD
 from sprii_train.recipes import EVERY_RECIPE
+from sprii_train.settings import POKE
 
 
 def cell(bank: Bank, recipe: str, splits: tuple[str, ...] = ("train",), seed: int = 3, teacher=None) -> PairingCell:
-    return PairingCell("poke", recipe, splits, seed, str(bank.path), bank.fingerprint, teacher)
+    return PairingCell(POKE, EVERY_RECIPE[recipe], splits, seed, bank.name, bank.fingerprint, teacher)
 
 
 @pytest.mark.parametrize("recipe", ["g2", "mismatch-drag"])
@@ -30,7 +30,7 @@ def test_the_audit_is_of_the_pairs_that_a_source_sees(
 ):
     row = cell(poke_bank, recipe).run(tmp_path, silent)
     config = poke_source.learner.config
-    data = POKE_WORLD.data(poke_bank, config, EVERY_RECIPE[recipe], pairs=6, seed=3)
+    data = POKE.data(poke_bank, config, EVERY_RECIPE[recipe], pairs=6, seed=3)
     expected = data.pairs.audit().to_dict()
     assert row["pairs"] == {"train": expected}
     assert {k: row[k] for k in ("world", "arm", "label", "seed")} == {
@@ -59,7 +59,7 @@ def test_graphs_are_those_that_sources_train_on(poke_bank: Bank, poke_source: So
     assert folder_of(poke_source.cell, root) == poke_source.folder
     found = made.run(folder_of(made, root), silent)["pairs"]["train"]
     table, arm = poke_bank.split("train"), EVERY_RECIPE["inferred"]
-    graph = inferred_graph(poke_source)
+    graph = inferred_graph(POKE, poke_bank, poke_source.learner)
     expected = PairSampler(table, arm.relation, graph, seed=0, distinct="system").audit()
     assert found == expected.to_dict()
     assert found["draws"] == 0
@@ -75,7 +75,7 @@ def test_graphs_are_those_that_sources_train_on(poke_bank: Bank, poke_source: So
 def test_folders_are_by_what_the_pairs_depend_on(poke_bank: Bank, poke_source: Source, tmp_path: Path):
     base = cell(poke_bank, "g1")
     others = (
-        base, replace(base, recipe="g2"), replace(base, splits=("validation",)), replace(base, seed=4),
+        base, replace(base, recipe=EVERY_RECIPE["g2"]), replace(base, splits=("validation",)), replace(base, seed=4),
         replace(base, fingerprint="0" * 64), replace(base, teacher=poke_source.cell),
     )  # fmt: skip
     assert len({folder_of(each, tmp_path) for each in others}) == len(others)
@@ -92,7 +92,7 @@ def test_cells_of_pairings(poke_bank: Bank, tmp_path: Path):
     assert not Pairings("poke", ("g1",)).trains
     cells = cells_of(Plan(target, "quick", tmp_path, seeds=(0, 1)), group, poke_bank)
     assert all(isinstance(each, PairingCell) for each in cells)
-    found = [(c.recipe, c.seed, None if c.teacher is None else (c.teacher.recipe, c.teacher.train.seed))
+    found = [(c.recipe.name, c.seed, None if c.teacher is None else (c.teacher.recipe.name, c.teacher.train.seed))
              for c in cells if isinstance(c, PairingCell)]  # fmt: skip
     assert found == [
         ("g3", 0, None), ("inferred", 0, ("structure", 0)), ("random-history", 0, None),

@@ -18,13 +18,12 @@ from sprii_envs.banks import Bank
 from sprii_envs.files import read_json, write_json
 from sprii_train.experiments.grid import folder_of
 from sprii_train.experiments.measures import MEASURES
-from sprii_train.experiments.presets import BUDGETS, Budget
 from sprii_train.experiments.reproduce import Plan, cells_of, reproduce
 from sprii_train.experiments.sources import SourceCell
 from sprii_train.experiments.targets import TARGETS
-from sprii_train.experiments.worlds import POKE_WORLD, SPRING_WORLD, WORLDS
 from sprii_train.reports.claims import Verdict
 from sprii_train.reports.page import Page
+from sprii_train.settings import POKE, SETTINGS, SPRING, Budget, Built
 
 DIRECTION, LANDSCAPE = TARGETS["fig:v3-poke-semantics"], TARGETS["tab:spring-functional-landscape"]
 
@@ -60,14 +59,16 @@ def log() -> Iterator[Log]:
 
     patch.setattr(sources, "fit", logged)
     patch.setattr(reproducing, "run_grid", serial)
-    for world, protocol, learner in (
-        (POKE_WORLD, POKE_SMALL, POKE_LEARNER),
-        (SPRING_WORLD, SPRING_SMALL, SPRING_LEARNER),
+    for setting, protocol, learner in (
+        (POKE, POKE_SMALL, POKE_LEARNER),
+        (SPRING, SPRING_SMALL, SPRING_LEARNER),
     ):
-        patch.setitem(WORLDS, world.name, replace(world, protocol=protocol))
-        patch.setitem(BUDGETS[world.name], "quick", tiny(learner, "three steps"))
-        patch.setitem(BUDGETS[world.name], "smoke", tiny(learner, "nothing", judged=False))
-        patch.setitem(BUDGETS[world.name], "paper", tiny(learner, "the paper's"))
+        budgets = {
+            "quick": tiny(learner, "three steps"),
+            "smoke": tiny(learner, "nothing", judged=False),
+            "paper": tiny(learner, "the paper's"),
+        }
+        patch.setitem(SETTINGS, setting.name, replace(setting, store=Built(protocol), budgets=budgets))
     yield log
     patch.undo()
 
@@ -173,7 +174,8 @@ def test_another_arm_or_seed_keeps_the_others(run: Reproduce, log: Log):
 def test_targets_share_sources(run: Reproduce, log: Log, monkeypatch: pytest.MonkeyPatch, poke_row: dict[str, Any]):
     """A measure that is new is all that is run; one row of a source has all of its measures."""
     run(DIRECTION)
-    monkeypatch.setitem(MEASURES, "formation", lambda source: {"validation": poke_row["validation"]})
+    planted = replace(MEASURES["formation"], run=lambda source: {"validation": poke_row["validation"]})
+    monkeypatch.setitem(MEASURES, "formation", planted)
     monkeypatch.setitem(TARGETS, "tab:both", replace(
         DIRECTION, groups=(replace(DIRECTION.groups[0], measures=("formation", "direction")),)
     ))  # fmt: skip
@@ -187,7 +189,8 @@ def test_targets_share_sources(run: Reproduce, log: Log, monkeypatch: pytest.Mon
 
 def test_a_teacher_of_one_source(run: Reproduce, log: Log, monkeypatch: pytest.MonkeyPatch, poke_row: dict[str, Any]):
     """Inferred relations at one source, of which no recovery has an interval."""
-    monkeypatch.setitem(MEASURES, "formation", lambda source: {"validation": poke_row["validation"]})
+    planted = replace(MEASURES["formation"], run=lambda source: {"validation": poke_row["validation"]})
+    monkeypatch.setitem(MEASURES, "formation", planted)
     page, _ = run(TARGETS["tab:inferred-relation-recovery"])
     assert log.trained == [
         "poke-structure-seed0", "poke-g3-seed0", "poke-inferred-seed0", "poke-random-history-seed0",
@@ -258,23 +261,23 @@ def test_cells_of_a_group(poke_bank: Bank, tmp_path: Path):
     plan = Plan(target, "paper", tmp_path, seeds=(4, 5))
     spent = plan.budget(target.groups[0])
     cells = [cell for cell in cells_of(plan, target.groups[0], poke_bank) if isinstance(cell, SourceCell)]
-    assert [(cell.train.seed, cell.recipe) for cell in cells] == [
+    assert [(cell.train.seed, cell.recipe.name) for cell in cells] == [
         (seed, arm) for seed in (4, 5) for arm in ("structure", "g3", "inferred", "random-history")
     ]
     for cell in cells:
-        assert (cell.world, cell.measure, cell.bank) == ("poke", "formation", str(poke_bank.path))
+        assert (cell.setting, cell.measure, cell.bank) == (POKE, MEASURES["formation"], str(poke_bank.path))
         assert replace(cell.train, seed=0) == spent.train
         assert cell.learner == spent.learner
         assert cell.readers.count == spent.readers
         assert pickle.loads(pickle.dumps(cell)) == cell
-        assert (cell.teacher is None) == (cell.recipe != "inferred")
+        assert (cell.teacher is None) == (cell.recipe.name != "inferred")
         if cell.teacher is not None:
-            (structure,) = [c for c in cells if c.recipe == "structure" and c.train.seed == cell.train.seed]
+            (structure,) = [c for c in cells if c.recipe.name == "structure" and c.train.seed == cell.train.seed]
             assert folder_of(cell.teacher, tmp_path) == folder_of(structure, tmp_path)
 
     spring = TARGETS["tab:spring-same-donor"]
     cells = cells_of(Plan(spring, "paper", tmp_path, seeds=(0, 1)), spring.groups[0], poke_bank)
-    assert [(cell.train.seed, cell.measure) for cell in cells if isinstance(cell, SourceCell)] == [
+    assert [(c.train.seed, c.measure and c.measure.name) for c in cells if isinstance(c, SourceCell)] == [
         (0, "formation"), (0, "value"), (1, "formation"), (1, "value"),
     ]  # fmt: skip
     assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ import pytest
 import torch
 from knowing import knowing_source
 from safetensors.numpy import load_file
-from tiny_sources import TRAIN, cell_of, silent, source_of
+from tiny_sources import TRAIN, cell_of, measuring, silent, source_of
 from tiny_worlds import IMAGE, POKE_LEARNER, SPRING_LEARNER
 
 import sprii_train.experiments.sources as sources
@@ -26,19 +26,21 @@ from sprii_train.analysis.formation import ratio_interval
 from sprii_train.analysis.use.donor_choice import choose, one_factor_wrong
 from sprii_train.analysis.use.simulated import donor_histories
 from sprii_train.analysis.value.readers import fit_readers
+from sprii_train.experiments.encoding import encode_histories
 from sprii_train.experiments.factor_swaps import factor_swaps
 from sprii_train.experiments.graphs import NEIGHBOURS, inferred_graph, random_graph
 from sprii_train.experiments.grid import folder_of
+from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.measures.formation import SEED
 from sprii_train.experiments.measures.landscape import _encode
 from sprii_train.experiments.measures.value import reader_config
-from sprii_train.experiments.sources import READERLESS, ReaderBudget, Source, SourceCell, train_source
+from sprii_train.experiments.sources import ReaderBudget, Source, SourceCell, train_source
 from sprii_train.experiments.spring_cases import spring_cases
 from sprii_train.experiments.state_decoder import fit_state_decoder
-from sprii_train.experiments.worlds import POKE_WORLD, SPRING_WORLD, encode_histories
 from sprii_train.identity import cell_code
 from sprii_train.learners import JEPA
 from sprii_train.recipes import EVERY_RECIPE
+from sprii_train.settings import POKE, SETTINGS, SPRING
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
@@ -59,7 +61,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def test_a_cell_from_bank_to_row(poke_bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     trained, seen = counted(monkeypatch), []
-    cell = cell_of(poke_bank, "poke", "g2", measure="direction")
+    cell = measuring(cell_of(poke_bank, "poke", "g2"), "direction")
     folder = folder_of(cell, tmp_path)
     row = cell.run(folder, lambda step, values: seen.append(step))
     assert seen == [1, 2, 3]
@@ -72,7 +74,7 @@ def test_a_cell_from_bank_to_row(poke_bank: Bank, tmp_path: Path, monkeypatch: p
     assert row["parameters"] == sum(p.numel() for p in JEPA(POKE_LEARNER).parameters())
     assert source.learner.config == POKE_LEARNER
     assert not source.learner.training
-    assert (source.seed, source.world, source.folder) == (0, POKE_WORLD, folder)
+    assert (source.seed, source.setting, source.folder) == (0, POKE, folder)
     assert source.learner.observed.steps == 3
     assert (folder / cell.arrays).name == "direction.safetensors"
     again = cell.run(folder, silent)
@@ -103,20 +105,20 @@ def test_spring_sources_learn_from_anchored_episodes(spring_source: Source):
 def test_folders_are_by_what_the_weights_depend_on(poke_bank: Bank, tmp_path: Path):
     base = cell_of(poke_bank, "poke", "align")
     told = {
-        "measure": replace(base, measure="direction"),
+        "measure": measuring(base, "direction"),
         "readers": replace(base, readers=ReaderBudget(1, 2, 3)),
         "bank": replace(base, bank="elsewhere"),  # its fingerprint says what it is
         "checkpoints": replace(base, train=replace(TRAIN, checkpoint_every=7, log_every=3)),
     }
     assert {folder_of(cell, tmp_path) for cell in told.values()} == {folder_of(base, tmp_path)}
     others = {
-        "recipe": replace(base, recipe="cross"),
-        "world": replace(base, world="poke-r8"),
+        "recipe": replace(base, recipe=EVERY_RECIPE["cross"]),
+        "world": replace(base, setting=SETTINGS["poke-r8"]),
         "learner": replace(base, learner=replace(POKE_LEARNER, width=16)),
         "seed": replace(base, train=replace(TRAIN, seed=1)),
         "fingerprint": replace(base, fingerprint="other"),
         "teacher": replace(base, teacher=base),
-        "other teacher": replace(base, teacher=replace(base, recipe="cross")),
+        "other teacher": replace(base, teacher=replace(base, recipe=EVERY_RECIPE["cross"])),
     }
     assert len({folder_of(cell, tmp_path) for cell in (base, *others.values())}) == 1 + len(others)
     assert (base.title, others["seed"].title, others["world"].title) == (
@@ -127,11 +129,15 @@ def test_folders_are_by_what_the_weights_depend_on(poke_bank: Bank, tmp_path: Pa
 
 def test_results_are_by_measure_and_by_the_readers_that_it_fits(poke_bank: Bank):
     base = cell_of(poke_bank, "poke", "align")
-    fits = replace(base, measure="value", readers=ReaderBudget(3, 100, 10))
-    assert (base.result, base.arrays) == ("formation.json", "formation.safetensors")
+    fits = replace(base, measure=MEASURES["value"], readers=ReaderBudget(3, 100, 10))
+    assert base.result == "trained.json"
+    formed = measuring(base, "formation")
+    assert (formed.result, formed.arrays) == ("formation.json", "formation.safetensors")
     assert (fits.result, fits.arrays) == ("value-3x100-10.json", "value-3x100-10.safetensors")
-    for measure in READERLESS:
-        assert replace(base, measure=measure, readers=ReaderBudget(9, 9, 9)).result == f"{measure}.json"
+    readerless = {name for name, measure in MEASURES.items() if not measure.readers}
+    assert readerless == {"atlas", "cost", "direction", "evidence", "formation", "gradients", "windows"}
+    for name in readerless:
+        assert replace(measuring(base, name), readers=ReaderBudget(9, 9, 9)).result == f"{name}.json"
 
 
 def test_folders_and_results_are_by_code(poke_bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -164,12 +170,12 @@ def test_folders_and_results_are_by_code(poke_bank: Bank, tmp_path: Path, monkey
 
 def codes_of(teacher: Source, bank: Bank) -> np.ndarray:
     learner = teacher.learner
-    return encode_histories(learner, POKE_WORLD.reader(bank, learner.config), POKE_WORLD.episodes(bank, "train"), 24)
+    return encode_histories(learner, POKE.reader(bank, learner.config), POKE.episodes(bank, "train"), 24)
 
 
 def test_inferred_donors_are_the_nearest_in_the_teachers_standardised_codes(poke_source: Source, poke_bank: Bank):
     """Histories of the last anchor; every distance computed."""
-    graph = inferred_graph(poke_source)
+    graph = inferred_graph(POKE, poke_bank, poke_source.learner)
     codes = codes_of(poke_source, poke_bank)
     scaled = (codes - codes.mean(0)) / codes.std(0)
     distance = np.square(scaled[:, None] - scaled).sum(-1)
@@ -183,7 +189,7 @@ def test_inferred_donors_are_the_nearest_in_the_teachers_standardised_codes(poke
 
 
 def test_random_donors_ignore_codes_and_labels(poke_bank: Bank):
-    table = POKE_WORLD.episodes(poke_bank, "train")
+    table = POKE.episodes(poke_bank, "train")
     graph = random_graph(table, seed=3)
     donors = graph.indices.reshape(128, 3)
     assert (donors != np.arange(128)[:, None]).all()
@@ -201,12 +207,12 @@ def test_a_teacher_is_trained_once(poke_bank: Bank, tmp_path: Path, monkeypatch:
     student = cell_of(poke_bank, "poke", "inferred", teacher=teacher)
     source = source_of(student, tmp_path)
     assert trained == [folder_of(teacher, tmp_path), folder_of(student, tmp_path)]
-    graph = inferred_graph(source_of(teacher, tmp_path))
+    graph = inferred_graph(POKE, poke_bank, source_of(teacher, tmp_path).learner)
     run = json.loads((source.folder / "run.json").read_text())
     linked = replace(EVERY_RECIPE["inferred"], kernel=graph)
-    wanted = POKE_WORLD.data(poke_bank, POKE_LEARNER, linked, pairs=6, seed=0)
+    wanted = POKE.data(poke_bank, POKE_LEARNER, linked, pairs=6, seed=0)
     assert run["data"] == json.loads(json.dumps(wanted.identity()))
-    source_of(replace(student, recipe="inferred", train=replace(TRAIN, seed=1)), tmp_path)
+    source_of(replace(student, train=replace(TRAIN, seed=1)), tmp_path)
     source_of(cell_of(poke_bank, "poke", "random-history"), tmp_path)
     assert [folder.name.rsplit("-", 1)[0] for folder in trained] == [
         "poke-structure-seed0", "poke-inferred-seed0", "poke-inferred-seed1", "poke-random-history-seed0",
@@ -249,10 +255,10 @@ def test_a_teacher_that_another_worker_trains_is_waited_for(poke_bank: Bank, tmp
 def test_formation_by_hand(poke_source: Source, poke_bank: Bank, poke_row: dict[str, Any]):
     """Geometry of rollout means in plain NumPy, and R² from the squared errors that were kept."""
     learner = poke_source.learner
-    reader = POKE_WORLD.reader(poke_bank, learner.config)
+    reader = POKE.reader(poke_bank, learner.config)
 
     def rollouts(split: str) -> np.ndarray:
-        table = POKE_WORLD.episodes(poke_bank, split, unseal=True)
+        table = POKE.episodes(poke_bank, split, unseal=True)
         return np.mean([encode_histories(learner, reader, table, start) for start in (1, 9, 17, 24)], axis=0)
 
     train = rollouts("train")
@@ -284,7 +290,7 @@ def test_native_errors_and_their_targets_variance(poke_source: Source, poke_bank
     learner, table = poke_source.learner, poke_bank.split("validation")
     starts = WindowSampler(table, 24, 16).starts(np.arange(48), seed=SEED)
     with torch.no_grad():
-        batch = learner.prepare(POKE_WORLD.reader(poke_bank, learner.config).read(table["episode"], starts))
+        batch = learner.prepare(POKE.reader(poke_bank, learner.config).read(table["episode"], starts))
         z_s, z_p = learner.encode_current(batch.current), learner.encode_history(batch.history)
         errors = (learner.predict(z_s, z_p, batch.u) - batch.y).double().square().mean((0, 2))
     row = poke_row["validation"]
@@ -303,7 +309,7 @@ def test_direction_by_simulation(poke_source: Source, poke_bank: Bank, poke_row:
     matched = choose(table, SAME_SYSTEM, recipients, seed=SEED)
     anchor = np.array([32, 40, 47, 32])[table["rollout"]]
     kept = load_file(poke_row["arrays"]["direction"])
-    reader = POKE_WORLD.reader(poke_bank, learner.config)
+    reader = POKE.reader(poke_bank, learner.config)
 
     def codes(row: int) -> tuple[torch.Tensor, ...]:
         with torch.no_grad():
@@ -323,7 +329,7 @@ def test_direction_by_simulation(poke_source: Source, poke_bank: Bank, poke_row:
             return learner.embed(drawn, drawn.new_empty(1, 0, 2, IMAGE, IMAGE))[0, 0].double().numpy()
 
     for factor in ("mass", "drag"):
-        wrong = choose(table, one_factor_wrong(factor, POKE_WORLD.factors), recipients, seed=SEED)
+        wrong = choose(table, one_factor_wrong(factor, POKE.properties), recipients, seed=SEED)
         assert len(wrong.without) == poke_row[f"without_{factor}"] == 0
         top, bottom, changes = (np.zeros(12) for _ in range(3))
         for i, row in enumerate(wrong.recipient):
@@ -412,10 +418,10 @@ def test_landscape_depths(spring_row: dict[str, Any]):
 
 
 def test_a_donor_simulated_at_its_own_level_has_its_own_code(spring_source: Source, spring_bank: Bank):
-    table = SPRING_WORLD.episodes(spring_bank, "validation").select(np.arange(0, 12, 4))
+    table = SPRING.episodes(spring_bank, "validation").select(np.arange(0, 12, 4))
     levels = table["mass"][:, None]
     found = _encode(spring_source, donor_histories(spring_bank, table["episode"], "mass", levels, length=96))
-    reader = SPRING_WORLD.reader(spring_bank, spring_source.learner.config)
+    reader = SPRING.reader(spring_bank, spring_source.learner.config)
     recorded = encode_histories(spring_source.learner, reader, table, 0)
     np.testing.assert_allclose(found[:, 0], recorded, atol=1e-5)
     other = _encode(spring_source, donor_histories(spring_bank, table["episode"], "mass", levels * 1.3, length=96))
@@ -425,7 +431,7 @@ def test_a_donor_simulated_at_its_own_level_has_its_own_code(spring_source: Sour
 def test_value_by_hand(spring_source: Source, spring_row: dict[str, Any], cells_root: Path):
     """Readers fitted once more: their mean squared errors, case by case, then by system."""
     kept = load_file(spring_row["arrays"]["value"])
-    cell: SourceCell = replace(spring_source.cell, measure="value")
+    cell: SourceCell = measuring(spring_source.cell, "value")
     cases = spring_cases(spring_source)
     for arm in ("null", "oracle"):
         readers = fit_readers(cases.train, arm, reader_config(replace(spring_source, cell=cell)), (0, 1))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
-from test_worlds import code_alone
+from test_encoding import code_alone
 from tiny_worlds import IMAGE
 
 from sprii_envs.banks import SPRING, Bank

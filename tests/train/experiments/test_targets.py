@@ -17,18 +17,17 @@ from tiny_worlds import D_CLEAN_SMALL, SPRING_SEALED_SMALL
 from sprii_envs.banks import Bank, build
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.pairings import PairingCell
-from sprii_train.experiments.presets import PRESET_NAMES, budget
 from sprii_train.experiments.targets import ALIASES, TARGETS, Group, Pairings, Target, target
 from sprii_train.experiments.targets.base import arms_of, spread_of, spread_table, stacked, value_of
 from sprii_train.experiments.targets.geometry import interval_table
 from sprii_train.experiments.targets.poke_infonce import SEARCHED
-from sprii_train.experiments.worlds import WORLDS
 from sprii_train.recipes import EVERY_RECIPE
 from sprii_train.reports.claims import D_CLEAN_CLAIMS, FAILED, HELD, OPEN, Claim, judge, named
 from sprii_train.reports.overcooked import CLAIMS as OVERCOOKED_CLAIMS
 from sprii_train.reports.page import Table
 from sprii_train.reports.paper import paper_panels
 from sprii_train.reports.pendulum import CLAIMS as PENDULUM_CLAIMS
+from sprii_train.settings import POKE, PRESET_NAMES, SETTINGS, Built
 
 Row = dict[str, Any]
 POOLED = (
@@ -52,19 +51,20 @@ def family(world: str) -> str:
 def measured(poke_bank: Bank, spring_bank: Bank, cells_root: Path) -> dict[str, Row]:
     """World → every measure that a target asks of it: its row and its arrays."""
     d_clean = build(D_CLEAN_SMALL, cells_root.parent / f"{cells_root.name}-d-clean")
-    cells = (cell_of(poke_bank, "poke", "structure"), cell_of(spring_bank, "spring"), cell_of(d_clean, "d-clean"))
     found: dict[str, Row] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(WORLDS, "spring", replace(WORLDS["spring"], sealed=SPRING_SEALED_SMALL))
+        patch.setitem(SETTINGS, "spring", replace(SETTINGS["spring"], sealed=Built(SPRING_SEALED_SMALL)))
+        cells = (cell_of(poke_bank, "poke", "structure"), cell_of(spring_bank, "spring"), cell_of(d_clean, "d-clean"))
         for cell in cells:
             groups = [g for t in TARGETS.values() for g in t.groups if isinstance(g, Group)]
-            asked = {m for g in groups if family(g.world) == cell.world for m in g.measures}
-            found[cell.world] = {}
+            name = cell.setting.name
+            asked = {m for g in groups if family(g.world) == name for m in g.measures}
+            found[name] = {}
             for measure in sorted(asked):
                 row = row_of(cell, cells_root, [measure])
                 file = Path(row.pop("arrays")[measure])
-                found[cell.world][measure] = row, load_file(file) if file.exists() else {}
-    pairs = PairingCell("poke", "g3", ("train",), 0, str(poke_bank.path), poke_bank.fingerprint)
+                found[name][measure] = row, load_file(file) if file.exists() else {}
+    pairs = PairingCell(POKE, EVERY_RECIPE["g3"], ("train",), 0, poke_bank.name, poke_bank.fingerprint)
     found["pairs"] = pairs.run(cells_root, silent)["pairs"]["train"]
     return found
 
@@ -139,12 +139,14 @@ def test_what_a_target_names_exists(label: str):
     assert one.groups
     known = set()
     for group in one.groups:
-        assert group.world in WORLDS
+        assert group.world in SETTINGS
         assert len(set(group.recipes)) == len(group.recipes)
         assert set(group.recipes) <= set(EVERY_RECIPE)
         known |= arms_named(group, group.recipes)
         if isinstance(group, Pairings):
-            assert set(group.splits) <= set(WORLDS[group.world].protocol.systems)
+            store = SETTINGS[group.world].store
+            assert isinstance(store, Built)
+            assert set(group.splits) <= set(store.protocol.systems)
             continue
         assert group.measures
         assert set(group.measures) <= set(MEASURES)
@@ -153,7 +155,7 @@ def test_what_a_target_names_exists(label: str):
         assert group.arms("quick") == group.arms("smoke") == (group.core or group.recipes)
         for preset in PRESET_NAMES:
             if preset != "states":
-                assert budget(WORLDS[group.world], preset).sources
+                assert SETTINGS[group.world].budget(preset).sources
     for claim in one.claims:
         assert claim.text
         assert claim.shows

@@ -12,7 +12,7 @@ from sprii_envs.banks import Bank, build
 from sprii_envs.relations import EpisodeTable
 from sprii_train.experiments.sources import Source
 from sprii_train.experiments.window_cases import SEED, Drawn, draw_windows, window_cases
-from sprii_train.experiments.worlds import POKE_WORLD
+from sprii_train.settings import POKE
 
 HORIZONS = (1, 4, 16)
 
@@ -78,7 +78,7 @@ def test_each_donor_window_once():
 
 def test_a_case_by_hand(poke_source: Source, poke_bank: Bank):
     cases, learner = window_cases(poke_source, HORIZONS, 8), poke_source.learner
-    reader = POKE_WORLD.reader(poke_bank, learner.config)
+    reader = POKE.reader(poke_bank, learner.config)
     assert len(cases.train) == 32 * 8
     assert len(cases.development) == 12 * 8
     train, drawn = draw_windows(poke_bank.split("train"), 24, 16, 16, 8, seed=SEED), cases.drawn["validation"]

@@ -6,16 +6,18 @@ import pytest
 
 from sprii_train.experiments import costs
 from sprii_train.experiments.costs import estimate, span
-from sprii_train.experiments.presets import BUDGETS, PRESET_NAMES, Budget, budget
+from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.sources import ReaderBudget
 from sprii_train.experiments.targets import TARGETS, Group
-from sprii_train.experiments.worlds import POKE_WORLD, SPRING_WORLD, WORLDS
 from sprii_train.learners import JEPA, JEPAConfig
+from sprii_train.settings import POKE, PRESET_NAMES, SETTINGS, SPRING, Budget, named_setting, register_setting
 
-POKE, SPRING = budget(POKE_WORLD, "paper"), budget(SPRING_WORLD, "paper")
+POKE_PAPER, SPRING_PAPER = POKE.budget("paper"), SPRING.budget("paper")
 
 
-@pytest.mark.parametrize(("paper", "steps", "history", "image"), [(POKE, 20_000, 24, 64), (SPRING, 10_000, 96, 128)])
+@pytest.mark.parametrize(
+    ("paper", "steps", "history", "image"), [(POKE_PAPER, 20_000, 24, 64), (SPRING_PAPER, 10_000, 96, 128)]
+)
 def test_the_papers_budgets(paper: Budget, steps: int, history: int, image: int):
     train, learner = paper.train, paper.learner
     assert (train.steps, train.pairs, train.learning_rate, train.weight_decay) == (steps, 48, 3e-4, 0.05)
@@ -34,48 +36,53 @@ def test_the_papers_budgets(paper: Budget, steps: int, history: int, image: int)
 
 def test_the_size_of_the_papers_springworld_learner():
     """4,525,632 parameters, to within 3 %; the paper does not print its deeper stem."""
-    size = sum(p.numel() for p in JEPA(SPRING.learner).parameters())
+    size = sum(p.numel() for p in JEPA(SPRING_PAPER.learner).parameters())
     assert abs(size / 4_525_632 - 1) < 0.03
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_every_world_can_be_checked_in_seconds_and_reproduced(world: str):
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_setting_can_be_checked_in_seconds_and_reproduced(name: str):
+    setting = SETTINGS[name]
     for preset in ("smoke", "quick", "paper"):
-        found = budget(WORLDS[world], preset)
-        assert found is BUDGETS[world][preset]
-        assert found.learner.history == WORLDS[world].history
+        found = setting.budget(preset)
+        assert found is setting.budgets[preset]
+        assert found.learner.history == setting.history
         assert found.learner.horizons[-1] == 16
         assert found.note
         assert found.judged == (preset != "smoke")
         assert len(set(found.sources)) == len(found.sources) >= 1
-    smoke = budget(WORLDS[world], "smoke")
+    smoke = setting.budget("smoke")
     assert smoke.train.steps <= 60
     assert smoke.reader_steps is not None
     assert smoke.reader_steps <= 50
 
 
 def test_states_differ_from_frames_in_the_observations_alone():
-    states, quick = budget(POKE_WORLD, "states"), budget(POKE_WORLD, "quick")
+    states, quick = POKE.budget("states"), POKE.budget("quick")
     assert (states.learner.image, states.learner.observation_dim) == (0, 8)
     seen = {"image": 0, "observation_dim": 8, "stem": JEPAConfig().stem, "patch": 0}
     assert replace(quick.learner, **seen) == states.learner
 
 
 def test_a_learner_of_every_preset_can_be_built():
-    for world, presets in BUDGETS.items():
-        for name, found in presets.items():
-            if name != "paper":
+    for name, setting in SETTINGS.items():
+        for preset, found in setting.budgets.items():
+            if preset != "paper":
                 config = found.learner
-                assert JEPA(config).config.image == config.image, (world, name)
+                assert JEPA(config).config.image == config.image, (name, preset)
 
 
 def test_refused():
     with pytest.raises(ValueError, match="unknown preset 'fast'; legal: smoke, quick, states, paper"):
-        budget(POKE_WORLD, "fast")
+        POKE.budget("fast")
     with pytest.raises(ValueError, match=r"'spring' has no preset 'states'; legal: smoke, quick, paper"):
-        budget(SPRING_WORLD, "states")
-    with pytest.raises(ValueError, match=r"'moon' has no budgets here; legal: .*poke.*spring"):
-        budget(replace(POKE_WORLD, name="moon"), "paper")
+        SPRING.budget("states")
+    with pytest.raises(ValueError, match=r"unknown setting 'moon'; legal: .*poke.*spring"):
+        named_setting("moon")
+    with pytest.raises(ValueError, match=r"the setting 'moon' has no preset 'paper'; legal: none"):
+        replace(POKE, name="moon", budgets={}).budget("paper")
+    with pytest.raises(ValueError, match="a setting 'poke' is registered already"):
+        register_setting(replace(POKE, history=12))
     assert PRESET_NAMES == ("smoke", "quick", "states", "paper")
 
 
@@ -92,13 +99,14 @@ def test_estimates_grow_with_arms_sources_and_steps(monkeypatch: pytest.MonkeyPa
     """By hand for one target, doubled where the machine is half as fast; none where a world lacks the preset."""
     monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE)
     horizon = TARGETS["tab:v3-horizon"]  # one arm, one measure: value
-    spent = budget(SPRING_WORLD, "paper")
-    training = 3 * spent.train.steps * costs.STEP_SECONDS["spring", "paper"]
+    spent = SPRING_PAPER
+    assert spent.step_seconds is not None
+    training = 3 * spent.train.steps * spent.step_seconds
     fits = 3 * 3 * (4 * 10_000 + 4 * 1_000) * costs.READER_SECONDS
-    assert estimate(horizon, "paper") == pytest.approx(training + 3 * costs.OTHERS + fits)
+    assert estimate(horizon, "paper") == pytest.approx(training + 3 * MEASURES["value"].seconds + fits)
     for target in TARGETS.values():
         found = {preset: estimate(target, preset) for preset in PRESET_NAMES}
-        has = all("states" in BUDGETS[group.world] for group in target.groups)
+        has = all("states" in SETTINGS[group.world].budgets for group in target.groups)
         assert (found.pop("states") is None) == (not has)
         smoke, quick, paper = (found[preset] for preset in ("smoke", "quick", "paper"))
         assert smoke is not None

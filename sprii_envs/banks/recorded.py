@@ -1,0 +1,357 @@
+"""Recorded banks: arrays and labels from anywhere, without a simulator, in a folder that is checked when it is opened.
+
+folder/
+  tactile.f32 …  one header-less file a stream, all episodes end to end; shape, dtype, rate in the manifest
+  episodes.npz   the EpisodeTable
+  bank.json      manifest: streams, splits kept sealed, where the data came from, sizes and SHA-256 of every file
+
+Recording appends episodes one after another and may be killed at any point: the same recording goes on behind the last
+whole episode, and ends in the same bytes.
+"""
+
+import hashlib
+import json
+import math
+import mmap
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sprii_envs import files
+from sprii_envs.banks.store import ArrayStore, StoreError, Stream, check_per, counts, legal_rate, register_store
+from sprii_envs.relations import EpisodeTable
+
+FORMAT, SCHEMA = "sprii-recorded", 1
+_MANIFEST, _TABLE, _JOURNAL = "bank.json", "episodes.npz", "journal.jsonl"
+_REMEDY = "record the bank again"
+
+SYNC_SECONDS = 1.0
+"""Episodes are forced to the disk this often: a kill loses no more, and short ones cost no wait."""
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """One column of a recorded bank.
+
+    Attributes:
+        shape: of an entry.
+        dtype: of an entry, a number or boolean.
+        rate, per: see `store.Stream`.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    rate: str = "1"
+    per: str = "observation"
+
+    def __post_init__(self) -> None:
+        """ValueError for a shape, dtype, rate or `per` that no stream has."""
+        if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in self.shape):
+            raise ValueError(f"StreamSpec.shape is {self.shape}; legal: positive integers, () for a number an entry")
+        try:
+            kind = np.dtype(self.dtype).newbyteorder("<")
+        except TypeError:
+            raise ValueError(f"StreamSpec.dtype is {self.dtype!r}; legal: numbers and booleans") from None
+        if kind.kind not in "biuf":
+            raise ValueError(f"StreamSpec.dtype is {self.dtype!r}; legal: numbers and booleans")
+        check_per(self.per)
+        object.__setattr__(self, "shape", tuple(self.shape))
+        object.__setattr__(self, "dtype", kind.str)
+        object.__setattr__(self, "rate", str(legal_rate(self.rate)))
+
+    def counts(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Entries of episodes of `lengths` (E,)."""
+        return counts(lengths, Fraction(self.rate), self.per)
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of one entry."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class RecordedBank(ArrayStore):
+    """An open recorded bank: a `Store` over mapped files.
+
+    Attributes:
+        path: its folder, absolute.
+        origin: what its writer said of where the data came from.
+        packages: versions that wrote it.
+    """
+
+    def __init__(self, path: files.StrPath, *, verify: bool = False) -> None:
+        """Open the bank in a folder; with `verify`, read everything and compare the checksums.
+
+        Raises:
+            StoreError: naming the file that is missing, damaged or of another format.
+        """
+        self.path = files.absolute(path)
+        manifest_path = self.path / _MANIFEST
+        manifest = files.read_json(manifest_path, StoreError, _REMEDY)
+        if manifest.get("format") != FORMAT or manifest.get("schema") != SCHEMA:
+            raise StoreError(
+                f"{manifest_path} is of format {manifest.get('format')!r}, schema {manifest.get('schema')!r}; "
+                f"this reads {FORMAT!r}, schema {SCHEMA}"
+            )
+        try:
+            specs = {name: StreamSpec(**{**s, "shape": tuple(s["shape"])}) for name, s in manifest["streams"].items()}
+            recorded, sealed = manifest["fingerprint"], tuple(manifest["sealed"])
+            self.origin: dict[str, Any] = dict(manifest["origin"])
+            self.packages: dict[str, str] = dict(manifest["packages"])
+            self._files: dict[str, Any] = dict(manifest["files"])
+            whole = recorded == _fingerprint(manifest)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(f"{manifest_path} is damaged: {type(error).__name__}: {error}; {_REMEDY}") from error
+        if not whole:
+            raise StoreError(f"{manifest_path} is damaged or edited: its fingerprint is not of its contents; {_REMEDY}")
+        wanted = {_TABLE, *(_file(name, spec) for name, spec in specs.items())}
+        if set(self._files) != wanted:
+            raise StoreError(f"{manifest_path} is damaged: it lists {sorted(self._files)}, not {sorted(wanted)}")
+        for file in wanted:  # sizes now, so that a mapping never reaches beyond its file
+            files.check_file(self.path / file, self._files[file], checksums=verify, error=StoreError, remedy=_REMEDY)
+        try:
+            table = EpisodeTable.load(self.path / _TABLE)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{self.path / _TABLE} is damaged: {error}; {_REMEDY}") from error
+        streams = {name: _mapped(self.path / _file(name, spec), spec) for name, spec in specs.items()}
+        super().__init__(table, streams, sealed=sealed, name=str(self.path), fingerprint=recorded)
+
+    def verify(self, *, checksums: bool = True) -> None:
+        """StoreError naming the first file whose size, or with `checksums` a byte, is not what was written."""
+        for file, entry in self._files.items():
+            files.check_file(self.path / file, entry, checksums=checksums, error=StoreError, remedy=_REMEDY)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by path; StoreError where it is unpickled if another bank lies there by then."""
+        return _reopened, (str(self.path), self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"RecordedBank({len(self.table):,} episodes, {', '.join(self.columns)}, {str(self.path)!r})"
+
+
+def _reopened(path: str, fingerprint: str) -> RecordedBank:
+    bank = RecordedBank(path)
+    if bank.fingerprint != fingerprint:
+        raise StoreError(f"{path}: not the bank that was pickled: it has been replaced meanwhile")
+    return bank
+
+
+@dataclass
+class Recording:
+    """Write a recorded bank episode by episode; resumable.
+
+    `with Recording(path, {"tactile": StreamSpec((16,))}, origin={"source": "…"}) as recording:` then `append` each
+    episode in a fixed order; `done` episodes are on the disk already, skip them. The bank is there when the block ends
+    without an error.
+
+    Attributes:
+        path: of the bank.
+        streams: column → spec.
+        origin: where the data came from, JSON; kept in the manifest, and part of what identifies the recording.
+        sealed: splits kept for one last evaluation.
+
+    Raises:
+        StoreError: for a bank that is there already, a recording in progress of other streams or origin, another
+            writer, or an episode that does not fit the streams.
+    """
+
+    path: files.StrPath
+    streams: Mapping[str, StreamSpec]
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    sealed: tuple[str, ...] = ()
+    _rows: list[dict[str, Any]] = field(default_factory=list, init=False, repr=False)
+    _pending: list[str] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.streams:
+            raise ValueError("a recording needs a stream at least")
+        for name in self.streams:
+            if not name or Path(name).name != name or name.startswith("."):
+                raise ValueError(f"a stream is named {name!r}; legal: what can be a file's name")
+        self.path = Path(os.path.realpath(self.path))
+        self._partial = self.path.with_name(self.path.name + ".partial")
+        self._stack = ExitStack()
+
+    @property
+    def done(self) -> int:
+        """Episodes that are recorded; after a kill, those that were on the disk."""
+        return len(self._rows)
+
+    def __enter__(self) -> Self:
+        path = Path(self.path)
+        with ExitStack() as stack:
+            stack.enter_context(
+                files.lock(path.with_name(path.name + ".lock"), wait=False, busy="is being recorded", error=StoreError)
+            )
+            if path.exists():
+                raise StoreError(f"{path} exists; choose another folder or remove it")
+            header = json.loads(
+                json.dumps({"format": FORMAT, "streams": _described(self.streams), "origin": dict(self.origin)})
+            )
+            if (self._partial / "build.json").exists():
+                begun = files.read_json(self._partial / "build.json", StoreError, f"remove {self._partial}")
+                if begun != header:
+                    raise StoreError(f"{self._partial} is a recording of other streams or another origin; remove it")
+            else:
+                shutil.rmtree(self._partial, ignore_errors=True)
+                self._partial.mkdir(parents=True)
+                files.write_json(self._partial / "build.json", header)
+            self._take_up()
+            self._handles = {
+                name: stack.enter_context(open(self._partial / _file(name, spec), "ab"))
+                for name, spec in self.streams.items()
+            }
+            self._log = stack.enter_context(open(self._partial / _JOURNAL, "a", encoding="utf-8"))
+            self._synced = time.monotonic()
+            self._stack = stack.pop_all()
+        return self
+
+    def _take_up(self) -> None:
+        """Episodes of the journal, and every file cut behind the last of them."""
+        journal = self._partial / _JOURNAL
+        journal.touch()
+        self._rows = files.read_json_lines(journal, StoreError, f"remove {self._partial}")
+        text = journal.read_text(encoding="utf-8")
+        os.truncate(journal, len(text[: text.rfind("\n") + 1].encode()))
+        lengths = np.array([row["length"] for row in self._rows], np.int64)
+        for name, spec in self.streams.items():
+            file = self._partial / _file(name, spec)
+            file.touch()
+            count = int(spec.counts(lengths).sum()) * spec.entry_bytes
+            if file.stat().st_size < count:
+                raise StoreError(f"{file} is shorter than its journal says; remove {self._partial}")
+            os.truncate(file, count)
+
+    def append(self, arrays: Mapping[str, NDArray[Any]], **labels: Any) -> None:
+        """One episode: an array (entries, *shape) a stream, and its labels; `length` is that of the streams.
+
+        Labels are the columns of the table, `system` at least; `episode` and `rollout` are given where they are not.
+
+        Raises:
+            StoreError: for arrays that do not fit the streams or each other, or labels that the first episode did not
+                have.
+        """
+        if set(arrays) != set(self.streams):
+            raise StoreError(f"{self.path}: an episode has the columns {sorted(arrays)}, not {sorted(self.streams)}")
+        place = f"{self.path}: episode {labels.get('episode', self.done)}"
+        length = int(labels.pop("length", 0)) or self._length(arrays, place)
+        data: dict[str, bytes] = {}
+        for name, spec in self.streams.items():
+            array = np.asarray(arrays[name])
+            count = int(spec.counts(np.array([length]))[0])
+            if array.shape != (count, *spec.shape) or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
+                raise StoreError(
+                    f"{place}: {name!r} is {array.dtype} of shape {array.shape}, expected {np.dtype(spec.dtype)} of "
+                    f"shape {(count, *spec.shape)} for {length} observations"
+                )
+            data[name] = np.ascontiguousarray(array, spec.dtype).tobytes()
+        row = {"length": length, **{k: v.item() if hasattr(v, "item") else v for k, v in labels.items()}}
+        if self._rows and set(row) != set(self._rows[0]):
+            raise StoreError(f"{place}: its labels are {sorted(row)}, those of the first {sorted(self._rows[0])}")
+        for name, block in data.items():
+            self._handles[name].write(block)
+        self._rows.append(row)
+        self._pending.append(json.dumps(row) + "\n")
+        if time.monotonic() - self._synced >= SYNC_SECONDS:
+            self._sync()
+
+    def _sync(self) -> None:
+        """Everything appended to the disk; the journal names an episode only when its arrays are there."""
+        for handle in self._handles.values():
+            handle.flush()
+            os.fsync(handle.fileno())
+        self._log.writelines(self._pending)
+        self._log.flush()
+        os.fsync(self._log.fileno())
+        self._pending.clear()
+        self._synced = time.monotonic()
+
+    def _length(self, arrays: Mapping[str, NDArray[Any]], place: str) -> int:
+        for name, spec in self.streams.items():
+            if spec.rate == "1":
+                return len(arrays[name]) + (spec.per == "transition")
+        raise StoreError(f"{place}: give its length, for no stream has one entry a step")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with self._stack:
+            self._sync()
+            if kind is None:
+                for handle in (*self._handles.values(), self._log):
+                    handle.close()
+                self._finish()
+
+    def _finish(self) -> None:
+        if not self._rows:
+            raise StoreError(f"{self.path}: no episode was appended")
+        labels = {name: [row[name] for row in self._rows] for name in self._rows[0]}
+        table = EpisodeTable({"episode": np.arange(self.done)} | labels)
+        table.save(self._partial / _TABLE)
+        names = [_file(name, spec) for name, spec in self.streams.items()] + [_TABLE]
+        inventory = {name: entry for name, entry in files.inventory(self._partial).items() if name in names}
+        manifest = {
+            "format": FORMAT,
+            "schema": SCHEMA,
+            "streams": _described(self.streams),
+            "sealed": list(self.sealed),
+            "origin": {"kind": "recorded", **self.origin},
+            "files": inventory,
+            "packages": _packages(),
+        }
+        streams = {name: _mapped(self._partial / _file(name, spec), spec) for name, spec in self.streams.items()}
+        ArrayStore(
+            table, streams, sealed=tuple(self.sealed), name=str(self.path)
+        )  # what could not be opened is refused
+        files.write_json(self._partial / _MANIFEST, {**manifest, "fingerprint": _fingerprint(manifest)})
+        for name in ("build.json", _JOURNAL):
+            (self._partial / name).unlink()
+        files.sync(self._partial)
+        os.replace(self._partial, self.path)
+        files.sync(Path(self.path).parent)
+
+
+def _described(streams: Mapping[str, StreamSpec]) -> dict[str, Any]:
+    return {
+        name: {"shape": list(spec.shape), "dtype": spec.dtype, "rate": spec.rate, "per": spec.per}
+        for name, spec in streams.items()
+    }
+
+
+def _file(name: str, spec: StreamSpec) -> str:
+    kind = np.dtype(spec.dtype)
+    return f"{name}.{kind.kind}{8 * kind.itemsize}"
+
+
+def _mapped(path: Path, spec: StreamSpec) -> Stream:
+    shape = (-1, *spec.shape)
+    if path.stat().st_size == 0:
+        values = np.empty((0, *spec.shape), spec.dtype)
+    else:
+        with open(path, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        values = np.frombuffer(mapped, spec.dtype).reshape(shape)
+    return Stream(values, Fraction(spec.rate), spec.per)
+
+
+def _fingerprint(manifest: Mapping[str, Any]) -> str:
+    content = {key: value for key, value in manifest.items() if key not in ("packages", "fingerprint")}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _packages() -> dict[str, str]:
+    import platform
+
+    from sprii_envs import __version__
+
+    return {"python": platform.python_version(), "numpy": np.__version__, "sprii": __version__}
+
+
+register_store(FORMAT, RecordedBank)

@@ -1,0 +1,19 @@
+"""What the network of a source measures before it has learned anything: the floor of every Formation number."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from sprii_train.experiments.measures.formation import formation
+from sprii_train.experiments.sources import Source
+from sprii_train.learners import learner_of
+
+
+def untrained(source: Source) -> dict[str, Any]:
+    """`{"untrained": …}`: `formation` of the same config and seed with its first weights."""
+    config = source.learner.config
+    with torch.random.fork_rng():
+        torch.manual_seed(source.seed)
+        learner = learner_of(config)[1](config).eval()
+    return {"untrained": formation(replace(source, learner=learner))}

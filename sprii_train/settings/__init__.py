@@ -1,0 +1,60 @@
+"""One setting, one file. `SETTINGS` maps the name on the command line to what is so of a setting."""
+
+from importlib.metadata import entry_points
+
+from sprii_train.settings.base import PRESET_NAMES, Budget, Built, Setting
+from sprii_train.settings.d_clean import D_CLEAN
+from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
+from sprii_train.settings.spring import SPRING
+
+SETTINGS: dict[str, Setting] = {setting.name: setting for setting in (D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING)}
+
+__all__ = [
+    "D_CLEAN",
+    "POKE",
+    "PRESET_NAMES",
+    "SETTINGS",
+    "SPRING",
+    "Budget",
+    "Built",
+    "Setting",
+    "load_entry_points",
+    "named_setting",
+    "register_setting",
+]
+
+
+def register_setting(setting: Setting) -> Setting:
+    """Let the command line and targets name a setting of one's own; returns it.
+
+    An installed package may name the setting in the entry-point group `sprii.settings` in place of the call.
+
+    Raises:
+        ValueError: for a name that another setting has.
+    """
+    if SETTINGS.get(setting.name, setting) != setting:
+        raise ValueError(f"a setting {setting.name!r} is registered already; choose another name")
+    SETTINGS[setting.name] = setting
+    return setting
+
+
+def load_entry_points() -> None:
+    """Register the settings of installed packages; ValueError naming the one that cannot be."""
+    for point in entry_points(group="sprii.settings"):
+        if point.name not in SETTINGS:
+            try:
+                register_setting(point.load())
+            except Exception as error:
+                raise ValueError(f"the entry point sprii.settings {point.name!r} = {point.value}: {error}") from error
+
+
+def named_setting(name: str) -> Setting:
+    """The setting of that name.
+
+    Raises:
+        ValueError: naming the legal ones.
+    """
+    load_entry_points()
+    if name not in SETTINGS:
+        raise ValueError(f"unknown setting {name!r}; legal: {', '.join(SETTINGS)}")
+    return SETTINGS[name]

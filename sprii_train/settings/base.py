@@ -1,0 +1,201 @@
+"""What a setting is: everything that is so of one kind of experience, whatever is learned of it (`app:data-splits`)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sprii_envs.banks import Bank, BankProtocol, Store, build
+from sprii_envs.fields import check, flag, instance, integer, integers, number
+from sprii_envs.relations import EpisodeTable
+from sprii_train.analysis.formation import Factor
+from sprii_train.data import PairedWindows, WindowReader
+from sprii_train.fit import TrainConfig
+from sprii_train.recipes import Recipe
+
+PRESET_NAMES = ("smoke", "quick", "states", "paper")
+
+MEASURED_SEED = 20_260_903
+"""Of the training systems that measurements are standardised by and fitted on, as in the paper's atlas."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a source of one setting may cost.
+
+    Attributes:
+        learner: a config of any registered learner.
+        train: updates.
+        sources: seeds.
+        readers: seeds of the readers fitted on each source.
+        reader_steps: their updates; None are the paper's.
+        note: how this differs from the paper.
+        judged: whether its numbers are a test of the paper's statements.
+        route_steps: of residual routes and their bases; None are the paper's.
+        step_seconds: of an update, one thread, on the machine of `costs.REFERENCE_RATE`; None is not measured.
+    """
+
+    learner: Any
+    train: TrainConfig
+    sources: tuple[int, ...]
+    readers: int
+    reader_steps: int | None
+    note: str
+    judged: bool = True
+    route_steps: int | None = None
+    step_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        check(self, instance, "train", of=TrainConfig)
+        check(self, integers, "sources", some=True)
+        check(self, integer, "readers", least=1)
+        check(self, integer, "reader_steps", "route_steps", least=1, optional=True)
+        check(self, flag, "judged")
+        check(self, number, "step_seconds", least=0, optional=True)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One kind of experience: where its episodes lie, what persists in them, how histories are read, what it may cost.
+
+    Attributes:
+        name: key on the command line.
+        store: the folder of banks → the store, which is made where it is not there.
+        properties: persistent properties, columns of the store's table.
+        history: observations of a history.
+        anchors: last observations of the histories that a measurement averages in an episode.
+        budgets: preset → budget.
+        factors: what probes read of the properties; by default each as it is.
+        observation, action: columns, see `WindowReader`.
+        kind: kind of episode that histories come from; None takes all.
+        shortest: see `PairedWindows`; SpringWorld offers whole episodes.
+        sealed: of a second store, of the systems kept for a last evaluation.
+        cases: a source → the cases that task readers are fitted on; None are presents and windows as in `window_cases`.
+        case_horizons, case_count: of those, steps ahead and cases a system.
+        claims: of the report `setting:NAME`, see `reports.claims.Claim`.
+    """
+
+    name: str
+    store: Callable[[Path], Store]
+    properties: tuple[str, ...]
+    history: int
+    anchors: tuple[int, ...]
+    budgets: Mapping[str, Budget] = field(default_factory=dict, repr=False)
+    factors: tuple[Factor, ...] = ()
+    observation: str | tuple[str, ...] = "states"
+    action: str | None = "actions"
+    kind: str | None = None
+    shortest: int | None = None
+    sealed: Callable[[Path], Store] | None = None
+    cases: Callable[[Any], Any] | None = None
+    case_horizons: tuple[int, ...] = (1, 4, 16)
+    case_count: int = 16
+    claims: tuple[Any, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.factors:
+            object.__setattr__(self, "factors", tuple(Factor(name) for name in self.properties))
+
+    def open_store(self, root: Path) -> Store:
+        """The store under `root/banks`, made if it is not there, its checksums verified."""
+        store = self.store(root / "banks")
+        store.verify(checksums=True)
+        return store
+
+    def open_sealed(self, folder: Path) -> Bank:
+        """The sealed bank in the folder of the main one, made if it is not there, its checksums verified.
+
+        Raises:
+            ValueError: for a setting that has none.
+        """
+        if self.sealed is None:
+            raise ValueError(f"the setting {self.name!r} has no sealed bank")
+        bank = self.sealed(folder)
+        bank.verify(checksums=True)
+        assert isinstance(bank, Bank)
+        return bank
+
+    def budget(self, preset: str) -> Budget:
+        """The budget of a preset.
+
+        Raises:
+            ValueError: for an unknown preset, or one that the setting does not have.
+        """
+        if preset not in PRESET_NAMES and preset not in self.budgets:
+            raise ValueError(f"unknown preset {preset!r}; legal: {', '.join(PRESET_NAMES)}")
+        if preset not in self.budgets:
+            legal = ", ".join(self.budgets) or "none"
+            raise ValueError(f"the setting {self.name!r} has no preset {preset!r}; legal: {legal}")
+        return self.budgets[preset]
+
+    def episodes(self, store: Store, split: str, *, systems: int | None = None, unseal: bool = False) -> EpisodeTable:
+        """Episodes of a split that histories come from; of all systems, or of a fixed random choice of them.
+
+        Raises:
+            ValueError: for a split that the store does not have, a sealed one, or `systems` below 1.
+        """
+        table = store.split(split, unseal=unseal)
+        if self.kind is not None:
+            table = table.select(table["kind"] == self.kind)
+        if systems is not None:
+            systems = integer("systems", systems, least=1)
+            ids = np.random.default_rng(MEASURED_SEED).permutation(np.unique(table["system"]))
+            table = table.select(np.isin(table["system"], ids[:systems]))
+        return table
+
+    def reader(self, store: Store, config: Any) -> WindowReader:
+        """The reader of a learner's observations: frames of its `image` size, at its `horizons`."""
+        labels = self.properties if getattr(config, "context", None) == "supervised" else ()
+        return WindowReader(
+            store, self.history, config.horizons, labels, getattr(config, "image", 0),
+            observation=self.observation, action=self.action,
+        )  # fmt: skip
+
+    def data(self, store: Store, config: Any, recipe: Recipe, *, pairs: int, seed: int) -> PairedWindows:
+        """Training batches of a recipe."""
+        table = self.episodes(store, "train")
+        relation, kernel = recipe.pairing(table)
+        return PairedWindows(
+            self.reader(store, config), table, relation=relation, kernel=kernel, pairs=pairs, seed=seed,
+            shortest=self.shortest,
+        )  # fmt: skip
+
+    def learner_config(self, config: Any, recipe: Recipe) -> Any:
+        """A learner's config with the context that a recipe asks for.
+
+        Raises:
+            ValueError: for a context that the learner does not have.
+        """
+        if not isinstance(getattr(config, "context", None), str):  # CaDM's is the size of its own
+            if recipe.context != "split":
+                raise ValueError(
+                    f"the arm {recipe.name!r} is of the context {recipe.context!r}, but {type(config).__name__} has no "
+                    "field 'context'; legal: arms of the split context"
+                )
+            return config
+        labels = {"label_dim": len(self.properties)} if recipe.context == "supervised" else {}
+        return replace(config, context=recipe.context, **labels)
+
+    def starts(self, anchor: int) -> int:
+        """Where the history begins that ends at an anchor."""
+        return anchor - self.history + 1
+
+
+@dataclass(frozen=True)
+class Built:
+    """The store of a protocol: a simulated bank, built into a folder of banks and found there."""
+
+    protocol: BankProtocol
+
+    def __call__(self, folder: Path) -> Bank:
+        size = "-".join(str(n) for n in self.protocol.counts.values())
+        rollouts = self.protocol.rollouts if isinstance(self.protocol.rollouts, int) else "kinds"
+        return build(self.protocol, folder / f"{self.protocol.name}-{size}-r{rollouts}", wait=True)
+
+
+SMOKE_TRAIN = TrainConfig(steps=20, pairs=12, warmup=5, checkpoint_every=10, log_every=5)
+SMOKE_NOTE = "a check that everything runs; its numbers mean nothing"
+SMOKE_ROUTES = 50

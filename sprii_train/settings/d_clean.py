@@ -1,0 +1,46 @@
+"""D-Clean: a cart without noise, of unknown drag (`app:dclean-profile`)."""
+
+from dataclasses import replace
+
+from sprii_envs.banks import D_CLEAN as PROTOCOL
+from sprii_train.fit import TrainConfig
+from sprii_train.learners.jepa import JEPAConfig
+from sprii_train.settings.base import SMOKE_NOTE, Budget, Built, Setting
+
+D_CLEAN_BUDGETS = {
+    "smoke": Budget(
+        JEPAConfig(width=32, layers=1, heads=4, sigreg_slices=64),
+        TrainConfig(steps=60, pairs=24, warmup=20, checkpoint_every=30, log_every=10),
+        (0,),
+        1,
+        20,
+        SMOKE_NOTE,
+        judged=False,
+        step_seconds=0.02,
+    ),
+    "quick": Budget(
+        JEPAConfig(width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128),
+        TrainConfig(steps=3_000, learning_rate=1e-3, warmup=100, checkpoint_every=250),
+        (0, 1),
+        2,
+        3_000,
+        "a narrower model (width 64 × 2 layers, no dropout, 128 slices), a rate of 1e-3 and 3,000 of the "
+        "paper's 20,000 steps; these settings were chosen on validation systems",
+        step_seconds=0.05,
+    ),
+    "paper": Budget(
+        JEPAConfig(),
+        TrainConfig(),
+        (0, 1, 2),
+        3,
+        None,
+        "the paper's model; its budget is 20,000 steps and three sources",
+        step_seconds=0.27,
+    ),
+}
+
+D_CLEAN = Setting(
+    "d-clean", Built(PROTOCOL), properties=("drag",), history=24, anchors=(24, 32, 40, 47), budgets=D_CLEAN_BUDGETS
+)
+D_CLEAN_SMALL = replace(D_CLEAN, store=Built(PROTOCOL.replace(systems={"train": 60, "validation": 20, "test": 20})))
+"""The bank of a smoke run of `tab:dclean-full`."""

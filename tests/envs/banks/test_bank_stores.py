@@ -1,0 +1,251 @@
+"""Stores without a simulator: arrays in memory and recorded banks."""
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from sprii_envs.banks import ArrayStore, RecordedBank, Recording, Store, StoreError, Stream, StreamSpec, open_store
+from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, PairSampler, WindowSampler
+
+STREAMS = {
+    "tactile": StreamSpec((4,)),
+    "imu": StreamSpec((3,), "float64", "4"),
+    "slow": StreamSpec((), "int32", "1/3"),
+    "actions": StreamSpec((2,), per="transition"),
+}
+ORIGIN = {"source": "a test"}
+
+
+def episode(i: int) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    rng, length = np.random.default_rng(i), 10 + i
+    arrays = {
+        "tactile": rng.random((length, 4)).astype("f4"),
+        "imu": rng.random((4 * length, 3)),
+        "slow": np.arange((length + 2) // 3),
+        "actions": rng.random((length - 1, 2)).astype("f4"),
+    }
+    return arrays, {
+        "episode": f"e{i}",
+        "system": f"s{i // 2}",
+        "split": "train" if i < 4 else "test",
+        "hardness": i / 2,
+    }
+
+
+def record(path: Path, count: int = 6, **changed: Any) -> RecordedBank:
+    with Recording(path, **{"streams": STREAMS, "origin": ORIGIN, "sealed": ("test",)} | changed) as recording:
+        for i in range(recording.done, count):
+            arrays, labels = episode(i)
+            recording.append(arrays, **labels)
+    return RecordedBank(path)
+
+
+def test_a_recorded_bank_is_a_store_of_what_was_recorded(tmp_path: Path) -> None:
+    bank = record(tmp_path / "bank")
+    assert isinstance(bank, Store)
+    assert bank.splits == ("train", "test")
+    assert bank.table["rollout"].tolist() == [0, 1] * 3
+    arrays = [episode(i)[0] for i in range(6)]
+    assert np.array_equal(bank.windows("tactile", 3, [2, 5], 6), [arrays[3]["tactile"][s : s + 6] for s in (2, 5)])
+    assert np.array_equal(bank.windows("imu", [5], [1], 7)[0], arrays[5]["imu"][4:32].reshape(7, 4, 3))
+    assert bank.windows("slow", [2], [1], 8).tolist() == [[t // 3 for t in range(1, 9)]]
+    assert np.array_equal(bank.windows("actions", [0], [0], 9)[0], arrays[0]["actions"])
+    with pytest.raises(StoreError, match=r"window of 10 from 0 is not inside episode 0, which has 9 entries"):
+        bank.windows("actions", [0], [0], 10)
+    with pytest.raises(StoreError, match=r"no episode 6"):
+        bank.windows("tactile", [0, 6], [0], 1)
+    with pytest.raises(StoreError, match=r"no column 'state'; columns: tactile, imu, slow, actions"):
+        bank.windows("state", [0], [0], 1)
+
+
+def test_a_sealed_split_opens_only_when_it_is_unsealed(tmp_path: Path) -> None:
+    bank = record(tmp_path / "bank")
+    assert bank.split("train")["episode"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(StoreError, match="'test' is sealed"):
+        bank.split("test")
+    assert bank.split("test", unseal=True)["episode"].tolist() == [4, 5]
+    with pytest.raises(StoreError, match="no split 'validation'; splits: train, test"):
+        bank.split("validation")
+
+
+def test_samplers_draw_pairs_of_a_recorded_bank(tmp_path: Path) -> None:
+    table = record(tmp_path / "bank").split("train")
+    pairs = PairSampler(table, SAME_SYSTEM, seed=0, distinct="system").batch(0, 2)
+    windows = WindowSampler(table, 4, 2).batch(0, pairs)
+    assert (table["system"][windows.recipient] == table["system"][windows.donor]).all()
+
+
+def test_equal_contents_have_equal_fingerprints_and_every_change_shows(tmp_path: Path) -> None:
+    bank = record(tmp_path / "a")
+    assert record(tmp_path / "b").fingerprint == bank.fingerprint
+    for i, changed in enumerate(({"sealed": ()}, {"origin": {"source": "another"}}, {"count": 5})):
+        assert record(tmp_path / f"c{i}", **changed).fingerprint != bank.fingerprint
+    copy = pickle.loads(pickle.dumps(bank))
+    assert copy.fingerprint == bank.fingerprint
+    shutil.rmtree(tmp_path / "a")
+    data = pickle.dumps(bank)
+    record(tmp_path / "a", 5)
+    with pytest.raises(StoreError, match="replaced meanwhile"):
+        pickle.loads(data)
+
+
+WRITER = """
+import os, sys
+sys.path.insert(0, sys.argv[3])
+import test_bank_stores as tests
+from sprii_envs.banks import recorded
+recorded.SYNC_SECONDS = 0.0
+calls, kill_at, fsync = 0, int(sys.argv[2]), os.fsync
+def counted(descriptor):
+    global calls
+    calls += 1
+    if calls == kill_at:
+        os.kill(os.getpid(), 9)
+    fsync(descriptor)
+os.fsync = counted
+tests.record(tests.Path(sys.argv[1]), 4, sealed=())
+"""
+
+
+def test_a_killed_recording_goes_on_and_ends_in_the_same_bytes(tmp_path: Path) -> None:
+    whole = record(tmp_path / "whole", 4, sealed=())
+    path = tmp_path / "bank"
+    for kill_at in (3, 8, 9, 14, 200):
+        arguments = [sys.executable, "-c", WRITER, str(path), str(kill_at), str(Path(__file__).parent)]
+        ended = subprocess.run(arguments, check=False)
+        assert ended.returncode == (0 if kill_at == 200 else -signal.SIGKILL)
+    assert RecordedBank(path, verify=True).fingerprint == whole.fingerprint
+    assert not [entry for entry in os.listdir(tmp_path) if entry not in ("whole", "bank", "bank.lock")]
+
+
+def test_a_recording_of_other_streams_is_not_taken_up(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "bank", STREAMS)
+    recording.__enter__()
+    recording.append(episode(0)[0], system="a")
+    recording.__exit__(RuntimeError, RuntimeError(), None)
+    with pytest.raises(StoreError, match="of other streams or another origin"):
+        record(tmp_path / "bank")
+    with Recording(tmp_path / "bank", STREAMS) as recording:
+        assert recording.done == 1
+    with pytest.raises(StoreError, match="exists; choose another folder"):
+        record(tmp_path / "bank")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"tactile": np.zeros((9, 4))}, r"'imu' is float64 of shape \(40, 3\), expected float64 of shape \(36, 3\)"),
+        ({"tactile": np.zeros((10, 5))}, r"'tactile' is float64 of shape \(10, 5\), expected float32"),
+        ({"slow": np.zeros(4)}, r"'slow' is float64 of shape"),
+        ({"actions": None}, r"has the columns \['imu', 'slow', 'tactile'\], not"),
+    ],
+)
+def test_an_episode_that_does_not_fit_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    arrays = {name: array for name, array in (episode(0)[0] | changed).items() if array is not None}
+    with Recording(tmp_path / "bank", STREAMS) as recording:
+        with pytest.raises(StoreError, match=message):
+            recording.append(arrays, system="a")
+        recording.append(episode(0)[0], system="a")
+        with pytest.raises(StoreError, match=r"labels are \['length', 'mass', 'system'\]"):
+            recording.append(episode(1)[0], system="a", mass=1.0)
+    assert len(RecordedBank(tmp_path / "bank").table) == 1
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    source = record(tmp_path / "source").path
+    cases: list[tuple[str, Any, str]] = [
+        ("tactile.f32", lambda data: data[:-1], "truncated"),
+        ("episodes.npz", lambda data: data[: len(data) // 2], "truncated"),
+        ("bank.json", lambda data: b"", "not JSON"),
+        ("bank.json", lambda data: b"[" * 200_000, "nested"),
+        ("bank.json", lambda data: data.replace(b"a test", b"b test"), "edited"),
+        ("bank.json", lambda data: data.replace(b"tactile.f32", b"../../x.f32"), "edited"),
+        ("bank.json", lambda data: json.dumps({**json.loads(data), "streams": 3}).encode(), "damaged"),
+        ("bank.json", lambda data: data.replace(b"sprii-recorded", b"other"), "of format 'other'"),
+    ]
+    for i, (name, damage, message) in enumerate(cases):
+        shutil.copytree(source, tmp_path / str(i))
+        file = tmp_path / str(i) / name
+        file.write_bytes(damage(file.read_bytes()))
+        with pytest.raises(StoreError, match=message) as raised:
+            RecordedBank(tmp_path / str(i))
+        assert name in str(raised.value)
+    flipped = source / "imu.f64"
+    flipped.write_bytes(bytes([flipped.read_bytes()[0] ^ 1]) + flipped.read_bytes()[1:])
+    RecordedBank(source)
+    with pytest.raises(StoreError, match=r"imu\.f64 is damaged: its checksum is another"):
+        RecordedBank(source).verify()
+
+
+def test_stores_open_by_their_format(tmp_path: Path) -> None:
+    assert isinstance(open_store(record(tmp_path / "bank").path), RecordedBank)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "bank.json").write_text('{"format": "none"}')
+    with pytest.raises(StoreError, match="of format 'none'; registered: "):
+        open_store(tmp_path / "other")
+    with pytest.raises(StoreError, match="does not exist"):
+        open_store(tmp_path)
+
+
+def table_of(lengths: list[int]) -> EpisodeTable:
+    ids = np.random.default_rng(0).permutation(len(lengths)) * 3 - 5
+    return EpisodeTable({"episode": ids, "system": np.zeros(len(lengths), int), "length": lengths})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(2, 12), min_size=1, max_size=6), st.sampled_from([1, 2, 5, "1/2", "1/4"]), st.data())
+def test_windows_are_what_slicing_each_episode_gives(lengths: list[int], rate: Any, data: st.DataObject) -> None:
+    table = table_of(lengths)
+    per = data.draw(st.sampled_from(["observation", "transition"]))
+    empty = Stream(np.empty((0, 2)), rate, per)
+    counts = empty.counts(table["length"])
+    values = np.random.default_rng(1).random((counts.sum(), 2))
+    store = ArrayStore(table, {"x": Stream(values, rate, per)})
+    row = data.draw(st.integers(0, len(lengths) - 1))
+    steps = lengths[row] - (per == "transition")
+    start = data.draw(st.integers(0, steps - 1))
+    length = data.draw(st.integers(1, steps - start))
+    own = values[counts[:row].sum() : counts[: row + 1].sum()]
+    expected = [
+        own[int(t * empty.rate)] if empty.rate <= 1 else own[t * int(empty.rate) : (t + 1) * int(empty.rate)]
+        for t in range(start, start + length)
+    ]
+    assert np.array_equal(store.windows("x", table["episode"][row], start, length)[0], expected)
+
+
+def test_plain_arrays_make_a_store() -> None:
+    table = EpisodeTable({"episode": [4, 2], "system": ["a", "b"], "length": [5, 5]})
+    states, actions = np.arange(20.0).reshape(2, 5, 2), np.arange(8.0).reshape(2, 4)
+    store = ArrayStore(table, {"states": states, "actions": actions})
+    assert store.splits == ("train",)
+    assert np.array_equal(store.windows("states", [2, 4], [0, 1], 3), [states[1, :3], states[0, 1:4]])
+    assert np.array_equal(store.windows("actions", [2], [0], 4), actions[1:])
+    fingerprint = store.fingerprint
+    assert ArrayStore(table, {"actions": actions, "states": states}).fingerprint == fingerprint
+    states[0, 0, 0] = 9
+    with pytest.raises(StoreError, match="have changed since"):
+        store.verify()
+    with pytest.raises(StoreError, match=r"'states' has shape \(2, 6, 2\), but the 2 episodes have lengths 5"):
+        ArrayStore(table, {"states": np.zeros((2, 6, 2))})
+    with pytest.raises(StoreError, match=r"'states' has 11 entries; 2 episodes of these lengths have 10"):
+        ArrayStore(table, {"states": np.zeros((11, 2))})
+    with pytest.raises(StoreError, match="no split 'test' to seal"):
+        ArrayStore(table, {"states": states}, sealed=("test",))
+
+
+@pytest.mark.parametrize("rate", [0, -1, "2/3", "x", None, float("nan"), 1.5])
+def test_a_rate_that_no_stream_has_is_refused(rate: Any) -> None:
+    with pytest.raises(ValueError, match=r"the rate of a stream is .*; legal: a positive integer, or 1/k"):
+        Stream(np.zeros(3), rate)

@@ -1,0 +1,79 @@
+"""Every registered learner under every recipe: the five operations hold, and the loss of the recipe can be learned."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_worlds import POKE_LEARNER
+
+from sprii_envs.banks import Bank
+from sprii_train.experiments.graphs import random_graph
+from sprii_train.learners import LEARNERS, ADConfig, CaDMConfig, learner_of, register_learner
+from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
+from sprii_train.protocol import check_learner, training_loss
+from sprii_train.recipes import EVERY_RECIPE, LINKED, Recipe
+from sprii_train.settings import POKE
+
+CONFIGS: dict[str, Any] = {
+    "jepa": replace(POKE_LEARNER, image=0, observation_dim=8),
+    "cadm": CaDMConfig(
+        observation_dim=8, action_dim=2, history=3, window=4, context=2, encoder=(7, 6, 5), dynamics=(8, 7, 6, 5)
+    ),
+    "ad": ADConfig(inputs=12, steps=7, width=16, layers=1, heads=2),
+}
+WITHOUT_CONTEXTS = ("cadm", "ad")
+PAIRS = 6
+
+
+def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
+    """A batch of the recipe; AD's episodes of play lie in no bank."""
+    if isinstance(config, ADConfig):
+        rng, shape = np.random.default_rng(0), (2 * PAIRS, SUPPORT + QUERY, config.steps)
+        observations = rng.integers(0, 4, (*shape, config.inputs), dtype=np.uint8)
+        actions, rewards = rng.integers(0, 6, shape, dtype=np.uint8), rng.standard_normal(shape, dtype=np.float32)
+        return PlayWindows(*map(torch.from_numpy, (observations, actions, rewards)))
+    if recipe.kernel == LINKED:
+        recipe = replace(recipe, kernel=random_graph(POKE.episodes(bank, "train"), seed=0))
+    return POKE.data(bank, config, recipe, pairs=PAIRS, seed=0)(0)
+
+
+def test_every_registered_learner_is_tested_here():
+    assert CONFIGS.keys() == LEARNERS.keys()
+    for name, config in CONFIGS.items():
+        assert learner_of(config) == (name, LEARNERS[name][0])
+
+
+@pytest.mark.parametrize("arm", EVERY_RECIPE)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
+    recipe = EVERY_RECIPE[arm]
+    if name in WITHOUT_CONTEXTS and recipe.context != "split":
+        with pytest.raises(
+            ValueError, match=rf"the arm '{arm}' is of the context '{recipe.context}', but .*Config has"
+        ):
+            POKE.learner_config(CONFIGS[name], recipe)
+        return
+    config = POKE.learner_config(CONFIGS[name], recipe)
+    learner: Any = LEARNERS[name][0](config)
+    windows = windows_of(config, recipe, poke_bank)
+    check_learner(learner, windows)
+    loss, parts = training_loss(learner.train(), windows, recipe.objective)
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert ("align" in parts, "cross" in parts) == (bool(recipe.objective.lambda_p), bool(recipe.objective.lambda_x))
+    gradients = [p.grad for p in learner.parameters() if p.grad is not None]
+    assert gradients
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
+
+
+def test_learners_have_names_and_configs_of_their_own():
+    ad, config = LEARNERS["ad"]
+    register_learner("ad", ad, config)  # the same again is nothing new
+    with pytest.raises(ValueError, match="the learner 'ad' is registered as AD; choose another name"):
+        register_learner("ad", LEARNERS["jepa"][0], config)
+    with pytest.raises(ValueError, match="ADConfig is the config of the learner 'ad'; give yours its own"):
+        register_learner("mine", ad, config)
+    with pytest.raises(ValueError, match="dict is no registered learner's config; legal: JEPAConfig, CaDMConfig, ADC"):
+        learner_of({})

@@ -1,0 +1,100 @@
+"""What is so of every setting: its store, its episodes, its training data."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_worlds import IMAGE, POKE_LEARNER, POKE_SMALL, SPRING_LEARNER, SPRING_SMALL
+
+from sprii_envs.banks import D_CLEAN, POKE_FACTORIAL, POKE_ORIGINAL, SPRING_SEALED, Bank, BankError
+from sprii_envs.banks import SPRING as SPRING_PROTOCOL
+from sprii_train.recipes import EVERY_RECIPE
+from sprii_train.settings import POKE, SETTINGS, SPRING, Built
+from sprii_train.settings.base import MEASURED_SEED
+
+
+def test_the_settings():
+    expected = {
+        "d-clean": (D_CLEAN, 24, None, None),
+        "poke": (POKE_FACTORIAL, 24, None, None),
+        **{f"poke-r{r}": (POKE_ORIGINAL.replace(rollouts=r), 24, None, None) for r in (2, 4, 8)},
+        "spring": (SPRING_PROTOCOL, 96, "forced", 16),
+    }
+    assert set(SETTINGS) == set(expected)
+    for name, (protocol, history, kind, shortest) in expected.items():
+        setting = SETTINGS[name]
+        assert setting.name == name
+        assert setting.store == Built(protocol.replace(frames=None))  # drawn when they are read
+        assert (setting.history, setting.kind, setting.shortest) == (history, kind, shortest)
+        assert set(setting.properties) <= {"mass", "drag", "stiffness"}
+        for anchor in setting.anchors:
+            assert setting.starts(anchor) >= 0
+            assert anchor < 96
+    assert POKE.anchors == (24, 32, 40, 47)  # the paper's atlas
+    assert [POKE.starts(a) for a in POKE.anchors] == [1, 9, 17, 24]
+    assert SPRING.sealed == Built(SPRING_SEALED)
+
+
+def test_episodes_of_a_split(poke_bank: Bank, spring_bank: Bank):
+    everything = POKE.episodes(poke_bank, "train")
+    assert (everything["episode"] == np.arange(128)).all()
+    forced = SPRING.episodes(spring_bank, "validation")
+    assert set(forced["kind"]) == {"forced"}
+    assert np.unique(forced["system"], return_counts=True)[1].tolist() == [4] * 10
+    chosen = POKE.episodes(poke_bank, "train", systems=5)
+    ids = np.random.default_rng(MEASURED_SEED).permutation(32)[:5]
+    assert sorted(set(chosen["system"])) == sorted(ids)
+    assert len(chosen) == 20
+    assert len(POKE.episodes(poke_bank, "train", systems=400)) == 128
+    with pytest.raises(BankError, match="sealed"):
+        POKE.episodes(poke_bank, "confirmation")
+    assert len(POKE.episodes(poke_bank, "confirmation", unseal=True)) == 32
+
+
+def test_training_data_of_a_recipe(poke_bank: Bank, spring_bank: Bank):
+    data = POKE.data(poke_bank, POKE_LEARNER, EVERY_RECIPE["g1"], pairs=4, seed=7)
+    windows = data(0)
+    assert windows.observations.shape == (8, 25, IMAGE, IMAGE)
+    assert (windows.anchors, windows.labels) == (None, None)
+    assert (data.identity()["relation"], data.identity()["seed"]) == ("G1", 7)
+    supervised = replace(POKE_LEARNER, context="supervised", label_dim=3)
+    labels = POKE.data(poke_bank, supervised, EVERY_RECIPE["supervised"], pairs=4, seed=7)(0).labels
+    assert labels is not None
+    assert labels.shape == (8, 3)
+    anchored = SPRING.data(spring_bank, SPRING_LEARNER, EVERY_RECIPE["align"], pairs=4, seed=7)
+    assert set(anchored.table["kind"]) == {"forced"}
+    assert set(anchored.table["split"]) == {"train"}
+    windows = anchored(0)
+    assert windows.observations.shape == (8, 97, IMAGE, IMAGE)
+    assert windows.anchors is not None
+    assert (windows.anchors >= 15).all()
+
+
+def test_banks_are_built_once_and_verified(tmp_path: Path):
+    for setting, protocol, folder in (
+        (POKE, POKE_SMALL, "poke-factorial-32-12-8-r4"),
+        (SPRING, SPRING_SMALL, "spring-16-10-rkinds"),
+    ):
+        small = replace(setting, store=Built(protocol))
+        first = small.open_store(tmp_path)
+        assert isinstance(first, Bank)
+        assert first.path == tmp_path / "banks" / folder
+        stamps = {file: file.stat().st_mtime_ns for file in first.path.iterdir()}
+        assert small.open_store(tmp_path).fingerprint == first.fingerprint
+        assert {file: file.stat().st_mtime_ns for file in first.path.iterdir()} == stamps
+    states = tmp_path / "banks" / "spring-16-10-rkinds" / "states.f32"
+    data = bytearray(states.read_bytes())
+    data[100] ^= 1
+    states.write_bytes(data)
+    with pytest.raises(BankError, match=r"states\.f32 is damaged: its checksum is another"):
+        replace(SPRING, store=Built(SPRING_SMALL)).open_store(tmp_path)
+
+
+def test_sealed_banks(tmp_path: Path):
+    sealed = SPRING_SEALED.replace(systems={"sealed": SPRING_SMALL.systems["train"]})
+    bank = replace(SPRING, sealed=Built(sealed)).open_sealed(tmp_path)
+    assert bank.path.parent == tmp_path
+    assert bank.protocol == sealed
+    with pytest.raises(ValueError, match="the setting 'poke' has no sealed bank"):
+        POKE.open_sealed(tmp_path)
