@@ -137,10 +137,11 @@ def _page(plan: Plan, rows: list[dict[str, Any]], stores: dict[str, Store], comm
     target = plan.target
     budgets = {g.world: plan.budget(g) for g in target.groups if isinstance(g, Group) or g.trains}
     judged = all(b.judged for b in budgets.values())
-    verdicts = [*judge(target.claims, rows), *target.untested] if judged else [
+    measured = [row for row in rows if "unmeasured" not in row]
+    verdicts = [*judge(target.claims, measured), *target.untested] if judged else [
         Verdict("The paper's statements", "not tested", "this preset checks that everything runs")
     ]  # fmt: skip
-    tables: list[Table] = list(target.tables(rows))
+    tables: list[Table] = list(target.tables(measured)) if measured else []
     try:
         panels = paper_panels(target.label)
     except ValueError:
@@ -181,7 +182,7 @@ def _page(plan: Plan, rows: list[dict[str, Any]], stores: dict[str, Store], comm
         lead=f"{target.label}. " + " ".join(f"{b.note[:1].upper()}{b.note[1:]}." for b in _unique(budgets)) + note,
         tables=tables,
         verdicts=verdicts,
-        pictures=target.pictures(rows),
+        pictures=target.pictures(measured) if measured else {},
         command=command,
         facts=facts | {"Versions": versions()},
         data={"table": target.label, "preset": plan.preset, "rows": told},

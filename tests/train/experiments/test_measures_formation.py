@@ -48,10 +48,9 @@ def test_evidence_by_hand(poke_source: Source, poke_bank: Bank, monkeypatch: pyt
     assert row["all_ridge_mass"] > row["one_ridge_mass"]
 
 
-def test_networks_on_single_histories(poke_source: Source, poke_bank: Bank, monkeypatch: pytest.MonkeyPatch):
-    module = sys.modules["sprii_train.experiments.measures.windows"]
-    monkeypatch.setattr(module, "POKE_FACTORS", POKE_FACTORS[1:2])  # a network takes a second
-    row = MEASURES["windows"](poke_source)
+def test_networks_on_single_histories(poke_source: Source, poke_bank: Bank):
+    one_factor = replace(POKE, factors=POKE_FACTORS[1:2])  # a network takes a second
+    row = MEASURES["windows"](replace(poke_source, setting=one_factor))
     learner, reader = poke_source.learner, POKE.reader(poke_bank, poke_source.learner.config)
 
     def histories(split: str) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:

@@ -230,6 +230,21 @@ def test_statements_that_are_not_judged_are_told_where_others_are(run: Reproduce
     assert open_ not in page.verdicts
 
 
+def test_what_cannot_be_measured_is_told_and_judges_nothing(
+    run: Reproduce, log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """The report is written, names what the learner lacks, and has the paper's numbers alone."""
+    monkeypatch.setitem(MEASURES, "direction", replace(MEASURES["direction"], needs=("dream",)))
+    page, folder = run(DIRECTION, root=tmp_path)
+    assert log.trained == ["poke-g1-seed0", "poke-g2-seed0"]
+    reason = "direction needs the operation 'dream', which JEPA lacks"
+    assert page.facts["Not measured"] == reason
+    assert {verdict.status for verdict in page.verdicts} == {"not tested"}
+    assert [row["unmeasured"] for row in results(folder)["rows"]] == [{"direction": reason}] * 2
+    assert reason in html.unescape((folder / "report.html").read_text(encoding="utf-8"))
+    assert not list(folder.glob("*.png"))
+
+
 def test_other_steps_are_told(run: Reproduce, log: Log):
     run(DIRECTION)
     page, _ = run(DIRECTION, arms=("g1",), steps=2)
@@ -265,7 +280,8 @@ def test_cells_of_a_group(poke_bank: Bank, tmp_path: Path):
         (seed, arm) for seed in (4, 5) for arm in ("structure", "g3", "inferred", "random-history")
     ]
     for cell in cells:
-        assert (cell.setting, cell.measure, cell.bank) == (POKE, MEASURES["formation"], str(poke_bank.path))
+        assert (cell.setting, cell.measure) == (SETTINGS["poke"], MEASURES["formation"])
+        assert cell.bank == str(poke_bank.path)
         assert replace(cell.train, seed=0) == spent.train
         assert cell.learner == spent.learner
         assert cell.readers.count == spent.readers
