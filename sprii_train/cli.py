@@ -87,7 +87,8 @@ class Reproduce:
     """Reproduce a table or figure of the paper. A stopped run resumes when the command is repeated."""
 
     target: Positional[str] = ""
-    """A label of `sprii reproduce --list`, such as tab:refinement-full; dclean is tab:dclean-full."""
+    """A label of `sprii reproduce --list`, such as tab:refinement-full; dclean is tab:dclean-full; setting:NAME is the
+    report of any setting."""
     list: Annotated[bool, FlagCreatePairsOff] = False
     """Print what can be reproduced, and what each preset would cost on this machine."""
     preset: TargetPreset = "quick"
@@ -109,9 +110,14 @@ class Reproduce:
     """Where sources are trained and measured: processes here, Slurm jobs, or tasks of a Ray cluster."""
     device: str = "cpu"
     """A torch device that sources are trained on, such as cuda; they are measured on the CPU."""
+    plugin: str | None = None
+    """A module of yours that registers settings and learners, such as own_setting.setting; the current folder is
+    searched too."""
 
     def run(self) -> None:
         """Train and report."""
+        if self.plugin is not None:
+            _load_plugin(self.plugin)
         if self.list:
             _list_targets()
             return
@@ -161,6 +167,8 @@ class Reproduce:
                 written.append(f"--{name} {shlex.quote(str(given))}")
         if self.device != "cpu":
             written.append(f"--device {self.device}")
+        if self.plugin is not None:
+            written.append(f"--plugin {self.plugin}")
         plan = Plan(found, self.preset, root, seeds, arms, self.steps, self.device)
         page = reproduce(plan, " ".join(written), workers=self.workers, launcher=self.launcher)
         if distributed.rank() == 0:
@@ -558,6 +566,18 @@ def _check_json(path: Path | None) -> None:
         raise ValueError(f"--json {path}: there is no folder {path.parent}")
     if path is not None and path.is_dir():
         raise ValueError(f"--json {path}: this is a folder; name a file")
+
+
+def _load_plugin(name: str) -> None:
+    """Import a module that registers; ValueError naming it, for one that is not there or does not import."""
+    import importlib
+
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # the command, unlike python -m, does not search where it is called
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        raise ValueError(f"--plugin {name}: {error}; legal: a module that can be imported from here") from error
 
 
 def _list_targets() -> None:

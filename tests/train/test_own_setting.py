@@ -1,0 +1,69 @@
+"""The outsider's package of `examples/own_setting`, as its page says to run it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def sprii(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "160"}
+    command = [sys.executable, "-m", "sprii_train", *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_package_is_short_and_none_of_ours():
+    lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in (EXAMPLES / "own_setting").glob("*.py"))
+    assert lines < 200
+
+
+def test_its_learner_offers_the_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from own_setting.lstm import LSTMConfig, LSTMPredictor
+    from own_setting.setting import VALVES
+
+    from sprii_train.protocol import check_learner
+    from sprii_train.recipes import RECIPES
+
+    store = VALVES.open_store(tmp_path)
+    assert store.splits == ("train", "validation", "test")
+    data = VALVES.data(store, LSTMConfig(), RECIPES["align-cross"], pairs=8, seed=0)
+    windows = data(0)
+    check_learner(LSTMPredictor(LSTMConfig()), windows)
+    # A window is the signals of its own valve: the first difference follows its opening and its labels.
+    table = store.table
+    assert table["episode_id"][0] == "valve0-0"
+    assert np.unique(table["flow"]).size == np.unique(table["system"]).size == 96
+
+
+@pytest.mark.slow
+def test_its_report_has_formation_use_and_value(tmp_path: Path):
+    arguments = ["setting:valves", "--plugin", "own_setting.setting", "--preset", "smoke", "--out", str(tmp_path)]
+    done = sprii(EXAMPLES, "reproduce", *arguments, "--arms", "structure,align-cross")
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "setting-valves"
+    assert (folder / "report.html").stat().st_size > 10_000
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert "--plugin own_setting.setting" in results["command"]
+    for row in results["rows"]:
+        for split in ("validation", "test"):
+            assert {"ratio", "rho_flow", "centroid_ridge_leak", "self_h16", "correct_h16"} <= set(row[split])
+            assert row["untrained"][split]["ratio"] > 0
+            low, high = row[split]["intervals"]["ratio"]
+            assert low <= row[split]["ratio"] <= high
+        assert {"value_null", "value_persistent", "value_oracle", "value_m2", "wrong_m2", "own_s1"} <= set(row)
+
+
+def test_what_cannot_be_loaded_or_is_not_registered_is_one_line(tmp_path: Path):
+    done = sprii(tmp_path, "reproduce", "setting:valves", "--plugin", "no_such_module")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--plugin no_such_module: No module named 'no_such_module'" in done.stderr
+    done = sprii(tmp_path, "reproduce", "setting:valves")
+    assert done.returncode == 2
+    assert "unknown setting 'valves'; legal: d-clean, poke" in done.stderr
