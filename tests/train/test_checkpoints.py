@@ -13,6 +13,7 @@ import torch
 from tiny import JEPA_CONFIG, Plain, jepa_config
 
 import sprii_train.checkpoints as checkpoints
+from sprii_envs import files
 from sprii_train.checkpoints import (
     CheckpointError,
     load,
@@ -311,6 +312,7 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, {tests!r})
 from tiny import JEPA_CONFIG
+from sprii_envs import files
 from sprii_train import checkpoints
 from sprii_train.fit import TrainConfig, build_optimizer
 from sprii_train.learners import JEPA
@@ -319,6 +321,8 @@ with torch.no_grad():
     learner.horizon.weight.fill_(2.0)
 optimizer = build_optimizer(learner, TrainConfig())
 calls, at = 0, 0
+if not {exchange}:
+    files._exchange = lambda *_: False
 
 def killing(event, arguments):
     # Called before whatever changes the disk.
@@ -345,12 +349,13 @@ while True:
 
 
 @pytest.mark.slow
-def test_kills_at_any_point_of_a_save_leave_a_whole_model_and_nothing_else(tmp_path: Path, trained):
+@pytest.mark.parametrize("exchange", [True, False])
+def test_kills_at_any_point_of_a_save_leave_a_whole_model_and_nothing_else(tmp_path: Path, trained, exchange: bool):
     learner, optimizer = _optimizer()
     save(learner, tmp_path / "before" / "model")
     save_training_state(tmp_path / "before" / "checkpoints", *trained, 4)
     old = learner.get_parameter("horizon.weight").clone()
-    script = KILLED.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    script = KILLED.format(tests=str(Path(__file__).parent), folder=str(tmp_path), exchange=exchange)
     subprocess.run([sys.executable, "-c", script], check=True)
     folders = [path for path in tmp_path.iterdir() if path.name != "before"]
     assert len(folders) > 20
@@ -398,6 +403,7 @@ def test_saving_over_a_learner_keeps_the_old_one_until_the_new_one_is_in_place(t
         replace_file(source, target)
 
     fails: list = []
+    monkeypatch.setattr(files, "_exchange", lambda *_: False)  # as on a system that cannot swap two names
     monkeypatch.setattr(os, "replace", fails_at_the_last_move)
     with pytest.raises(OSError, match="planned"):
         save(new, path)
