@@ -192,6 +192,23 @@ def test_what_needs_no_training_runs_without_the_extra(arguments):
     assert done.stdout
 
 
+@pytest.mark.slow
+def test_every_module_imports_where_there_are_no_locks():
+    """As on Windows, which has no `fcntl`."""
+    code = """
+import importlib, pkgutil, sys
+sys.modules["fcntl"] = None
+import sprii_train
+for module in pkgutil.walk_packages(sprii_train.__path__, "sprii_train."):
+    if not module.name.startswith(("sprii_train.plugins", "sprii_train.overcooked", "sprii_train.__main__")):
+        importlib.import_module(module.name)
+        print(module.name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) > 100
+
+
 @pytest.mark.parametrize("names", [("tyro",), ("rich",), ("tyro", "rich")])
 def test_the_command_line_without_its_own_packages_is_one_line(names):
     done = without(names, "bank", "list")
