@@ -40,7 +40,7 @@ UNREAL = [
 ]
 
 
-@pytest.mark.parametrize("value", UNREAL, ids=repr)
+@pytest.mark.parametrize("value", UNREAL, ids=lambda value: type(value).__name__)
 def test_what_is_no_real_number_is_refused_alone_and_in_company(value):
     assert not is_real(value)
     for given in (value, [value], [0.5, value], [[1, 2], (0.5, value)], [0, value]):
