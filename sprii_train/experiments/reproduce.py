@@ -182,7 +182,7 @@ def _page(plan: Plan, rows: list[dict[str, Any]], stores: dict[str, Store], comm
         lead=f"{target.label}. " + " ".join(f"{b.note[:1].upper()}{b.note[1:]}." for b in _unique(budgets)) + note,
         tables=tables,
         verdicts=verdicts,
-        pictures=target.pictures(measured) if measured else {},
+        pictures=target.pictures(measured) if measured else [],
         command=command,
         facts=facts | {"Versions": versions()},
         data={"table": target.label, "preset": plan.preset, "rows": told},

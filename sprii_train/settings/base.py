@@ -99,6 +99,10 @@ class Setting:
         if not self.factors:
             object.__setattr__(self, "factors", tuple(Factor(name) for name in self.properties))
 
+    def __hash__(self) -> int:
+        """Of the name; budgets and protocols hold mappings."""
+        return hash(self.name)
+
     def open_store(self, root: Path) -> Store:
         """The store under `root/banks`, made if it is not there, its checksums verified."""
         store = self.store(root / "banks")

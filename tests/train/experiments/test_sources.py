@@ -135,7 +135,7 @@ def test_results_are_by_measure_and_by_the_readers_that_it_fits(poke_bank: Bank)
     assert (formed.result, formed.arrays) == ("formation.json", "formation.safetensors")
     assert (fits.result, fits.arrays) == ("value-3x100-10.json", "value-3x100-10.safetensors")
     readerless = {name for name, measure in MEASURES.items() if not measure.readers}
-    assert readerless == {"atlas", "cost", "direction", "evidence", "formation", "gradients", "windows"}
+    assert readerless == {"atlas", "cost", "direction", "evidence", "formation", "gradients", "untrained", "windows"}
     for name in readerless:
         assert replace(measuring(base, name), readers=ReaderBudget(9, 9, 9)).result == f"{name}.json"
 
@@ -147,9 +147,9 @@ def test_folders_and_results_are_by_code(poke_bank: Bank, tmp_path: Path, monkey
         cell_code.cache_clear()
         return folder_of(cell, tmp_path), cell.measurement()
 
-    align = cell_of(poke_bank, "poke", "align")
-    inferred = replace(align, recipe="inferred", teacher=align)
-    student = replace(inferred, recipe="align")
+    align = measuring(cell_of(poke_bank, "poke", "align"), "formation")
+    inferred = replace(align, recipe=EVERY_RECIPE["inferred"], teacher=align)
+    student = replace(inferred, recipe=align.recipe)
     before = {cell: said(cell) for cell in (align, inferred, student)}
     for module, name, value, other_folders, other_measures in (
         ("objectives", "_BLOCK", 1, {align, inferred, student}, set()),
