@@ -471,7 +471,10 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
     ("arguments", "named"),
     [
         ((), "say what to reproduce: sprii reproduce --list names it"),
-        (("tab:refinement",), "unknown table or figure 'tab:refinement'; legal: tab:fidelity-full"),
+        (
+            ("tab:refinement",),
+            "unknown table or figure 'tab:refinement'; legal: setting:NAME of any setting, tab:fidelity-full",
+        ),
         (("tab:refinement-full", "--arms", "g1,magic"), "unknown arm 'magic'; legal: structure, g1, g2, g3"),
         (("tab:refinement-full", "--arms", ""), "unknown arm ''"),
         (("tab:refinement-full", "--seeds", "1,1"), "names seed 1 twice"),

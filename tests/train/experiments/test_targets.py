@@ -173,7 +173,10 @@ def test_folders_do_not_clash():
 
 
 def test_unknown_target():
-    with pytest.raises(ValueError, match=r"unknown table or figure 'tab:refinement'; legal: tab:fidelity-full, .*"):
+    with pytest.raises(
+        ValueError,
+        match=r"unknown table or figure 'tab:refinement'; legal: setting:NAME of any setting, tab:fidelity-full, .*",
+    ):
         target("tab:refinement")
 
 
