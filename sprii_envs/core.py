@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -24,19 +24,6 @@ from sprii_envs.snapshots import load_generator, save_generator
 from sprii_envs.world import Array, Rollout, World, rollout, sensitivity
 
 ObsType = Literal["state", "pixels"]
-W = TypeVar("W", bound=World)
-
-
-def build(world: type[W], constants: Mapping[str, Any]) -> W:
-    """A world with some physical constants changed; ValueError with the nearest name for an unknown one."""
-    legal = [f.name for f in dataclasses.fields(world) if f.init]  # type: ignore[arg-type]
-    for name in constants:
-        if name not in legal:
-            raise unknown_name(f"argument of {world.name}", name, (*_ARGUMENTS, *legal))
-    return world(**constants)
-
-
-_ARGUMENTS = ("obs_type", "render_mode", "system", "systems", "image_size")
 
 
 def _source(world: World, systems: Source | str | None) -> Source:
@@ -70,6 +57,7 @@ class Common:
         systems: Source | str | None,
         image_size: int | Sequence[int],
     ) -> gym.Space[Any]:
+        world.load()
         if obs_type not in ("state", "pixels"):
             raise unknown_name("obs_type", obs_type, ("state", "pixels"))
         if render_mode is not None and render_mode not in render_modes:

@@ -63,8 +63,14 @@ class World(ABC):
     """Packages beside NumPy whose versions decide the bits of a trajectory; a bank records them."""
     max_episode_steps: ClassVar[int]
     """Transitions of a registered episode: one fewer than the states in it."""
+    obs_type: ClassVar[str] = "state"
+    image_size: ClassVar[int] = 64
+    """What the registered environment observes, and the side of its frames, unless its constructor is given others."""
     dt: float
     """Control step, seconds."""
+
+    def load(self) -> None:  # noqa: B027 - most worlds need NumPy only
+        """Import the simulator's package, which environments need when they are built; ImportError that says how."""
 
     @abstractmethod
     def prepare(self, values: Array) -> Any:

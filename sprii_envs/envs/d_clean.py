@@ -1,19 +1,15 @@
 """D-Clean: a point mass with drag, driven by a planar force, integrated exactly (`app:dclean-profile`)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from sprii_envs import rendering
-from sprii_envs.core import SpriiEnv, build
+from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
 from sprii_envs.physics import inertial
 from sprii_envs.properties import PersistentProperties, PersistentProperty
-from sprii_envs.slots import Source
-from sprii_envs.vector import SpriiVectorEnv
 from sprii_envs.world import Array, Extras, World, check_constants
 
 PROPERTIES = PersistentProperties(
@@ -103,7 +99,7 @@ class DClean(World):
         return [rendering.disc(centre, self.disc_radius * size[1] / self.view_width, self.disc_grey, size)]
 
 
-class DCleanEnv(SpriiEnv):
+class DCleanEnv(WorldEnv, world=DClean):
     """A point mass in a viscous plane, pushed by a planar force (`app:dclean-profile`).
 
     ## Persistent property
@@ -159,52 +155,6 @@ class DCleanEnv(SpriiEnv):
     Version history: v0, first release. The full page is `docs/envs/d_clean.md`.
     """
 
-    def __init__(
-        self,
-        *,
-        obs_type: str = "state",
-        render_mode: str | None = None,
-        system: Any = None,
-        systems: Source | None = None,
-        image_size: int | Sequence[int] = 64,
-        **constants: float,
-    ) -> None:
-        """See the class docstring for the arguments; `constants` are the fields of `DClean`."""
-        super().__init__(
-            build(DClean, constants),
-            obs_type=obs_type,
-            render_mode=render_mode,
-            system=system,
-            systems=systems,
-            image_size=image_size,
-        )
 
-
-class DCleanVectorEnv(SpriiVectorEnv):
+class DCleanVectorEnv(WorldVectorEnv, world=DClean):
     """N D-Clean systems stepped and rendered by one array program; see `DCleanEnv` for the manual."""
-
-    def __init__(
-        self,
-        num_envs: int = 1,
-        *,
-        max_episode_steps: int | None = DClean.max_episode_steps,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        obs_type: str = "state",
-        render_mode: str | None = None,
-        system: Any = None,
-        systems: Source | None = None,
-        image_size: int | Sequence[int] = 64,
-        **constants: float,
-    ) -> None:
-        """See `DCleanEnv` for the arguments and `SpriiVectorEnv` for resets."""
-        super().__init__(
-            build(DClean, constants),
-            num_envs,
-            max_episode_steps=max_episode_steps,
-            autoreset_mode=autoreset_mode,
-            obs_type=obs_type,
-            render_mode=render_mode,
-            system=system,
-            systems=systems,
-            image_size=image_size,
-        )

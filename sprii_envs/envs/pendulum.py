@@ -4,18 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
-from sprii_envs.core import SpriiEnv, build
+from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
 from sprii_envs.physics import pendulum
 from sprii_envs.properties import PersistentProperties, PersistentProperty, SystemDistribution
-from sprii_envs.slots import Source
-from sprii_envs.vector import SpriiVectorEnv
 from sprii_envs.world import Array, Extras, World, check_constants
 
 PROPERTIES = PersistentProperties(
@@ -200,7 +197,7 @@ class Pendulum(World):
         return rendering.to_pixels(np.zeros_like(tip), view_width, size), rendering.to_pixels(tip, view_width, size)
 
 
-class PendulumEnv(SpriiEnv):
+class PendulumEnv(WorldEnv, world=Pendulum):
     """Swing up a rod and hold it upright; its mass and length persist (`app:pendulum-profile`).
 
     ## Persistent properties
@@ -271,52 +268,6 @@ class PendulumEnv(SpriiEnv):
     Version history: v0, first release. The full page is `docs/envs/pendulum.md`.
     """
 
-    def __init__(
-        self,
-        *,
-        obs_type: str = "state",
-        render_mode: str | None = None,
-        system: Any = None,
-        systems: Source | str | None = None,
-        image_size: int | Sequence[int] = 64,
-        **constants: float,
-    ) -> None:
-        """See the class docstring for the arguments; `constants` are the fields of `Pendulum`."""
-        super().__init__(
-            build(Pendulum, constants),
-            obs_type=obs_type,
-            render_mode=render_mode,
-            system=system,
-            systems=systems,
-            image_size=image_size,
-        )
 
-
-class PendulumVectorEnv(SpriiVectorEnv):
+class PendulumVectorEnv(WorldVectorEnv, world=Pendulum):
     """N pendulums stepped and rendered by one array program; see `PendulumEnv` for the manual."""
-
-    def __init__(
-        self,
-        num_envs: int = 1,
-        *,
-        max_episode_steps: int | None = Pendulum.max_episode_steps,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        obs_type: str = "state",
-        render_mode: str | None = None,
-        system: Any = None,
-        systems: Source | str | None = None,
-        image_size: int | Sequence[int] = 64,
-        **constants: float,
-    ) -> None:
-        """See `PendulumEnv` for the arguments and `SpriiVectorEnv` for resets."""
-        super().__init__(
-            build(Pendulum, constants),
-            num_envs,
-            max_episode_steps=max_episode_steps,
-            autoreset_mode=autoreset_mode,
-            obs_type=obs_type,
-            render_mode=render_mode,
-            system=system,
-            systems=systems,
-            image_size=image_size,
-        )

@@ -1,20 +1,17 @@
 """PokeWorld: a finger pushes an object of unknown mass, drag and contact stiffness (`app:poke-profile`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from sprii_envs import rendering
-from sprii_envs.core import SpriiEnv, build
+from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
 from sprii_envs.physics import poke
 from sprii_envs.properties import PersistentProperties, PersistentProperty
-from sprii_envs.slots import Source
-from sprii_envs.vector import SpriiVectorEnv
 from sprii_envs.world import Array, Ending, Extras, World, check_constants
 
 PROPERTIES = PersistentProperties(
@@ -98,6 +95,7 @@ class PokeWorld(World):
     start_draws: ClassVar[int] = 7
     signals: ClassVar[Mapping[str, str]] = {"contact": "?", "contact_force": "f4"}
     max_episode_steps: ClassVar[int] = 63
+    obs_type: ClassVar[str] = "pixels"
 
     def __post_init__(self) -> None:
         """Refuse constants that are not physical, or substeps too long for the contacts of legal systems."""
@@ -232,7 +230,7 @@ def _marks(
     return rendering.disc(centre, radius, grey, size)
 
 
-class PokeWorldEnv(SpriiEnv):
+class PokeWorldEnv(WorldEnv, world=PokeWorld):
     """A finger pushes an object whose mass, drag and contact stiffness are hidden (`app:poke-profile`).
 
     ## Persistent properties
@@ -301,52 +299,6 @@ class PokeWorldEnv(SpriiEnv):
     Version history: v0, first release. The full page is `docs/envs/poke_world.md`.
     """
 
-    def __init__(
-        self,
-        *,
-        obs_type: str = "pixels",
-        render_mode: str | None = None,
-        system: Any = None,
-        systems: Source | None = None,
-        image_size: int | Sequence[int] = 64,
-        **constants: float,
-    ) -> None:
-        """See the class docstring for the arguments; `constants` are the fields of `PokeWorld`."""
-        super().__init__(
-            build(PokeWorld, constants),
-            obs_type=obs_type,
-            render_mode=render_mode,
-            system=system,
-            systems=systems,
-            image_size=image_size,
-        )
 
-
-class PokeWorldVectorEnv(SpriiVectorEnv):
+class PokeWorldVectorEnv(WorldVectorEnv, world=PokeWorld):
     """N PokeWorld systems stepped and rendered by one array program; see `PokeWorldEnv` for the manual."""
-
-    def __init__(
-        self,
-        num_envs: int = 1,
-        *,
-        max_episode_steps: int | None = PokeWorld.max_episode_steps,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        obs_type: str = "pixels",
-        render_mode: str | None = None,
-        system: Any = None,
-        systems: Source | None = None,
-        image_size: int | Sequence[int] = 64,
-        **constants: float,
-    ) -> None:
-        """See `PokeWorldEnv` for the arguments and `SpriiVectorEnv` for resets."""
-        super().__init__(
-            build(PokeWorld, constants),
-            num_envs,
-            max_episode_steps=max_episode_steps,
-            autoreset_mode=autoreset_mode,
-            obs_type=obs_type,
-            render_mode=render_mode,
-            system=system,
-            systems=systems,
-            image_size=image_size,
-        )

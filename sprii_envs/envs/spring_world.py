@@ -1,19 +1,15 @@
 """SpringWorld: two balls and a spring in the plane, seen from above (`app:spring-profile`)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from sprii_envs import rendering
-from sprii_envs.core import SpriiEnv, build
+from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
 from sprii_envs.physics import spring
 from sprii_envs.properties import PersistentProperties, PersistentProperty
-from sprii_envs.slots import Source
-from sprii_envs.vector import SpriiVectorEnv
 from sprii_envs.world import Array, Ending, Extras, World, check_constants
 
 PROPERTIES = PersistentProperties(
@@ -89,6 +85,8 @@ class SpringWorld(World):
     queries: ClassVar[tuple[str, ...]] = tuple(_KINDS)
     endings: ClassVar[tuple[str, ...]] = ("out of view", "too close")
     max_episode_steps: ClassVar[int] = 95
+    obs_type: ClassVar[str] = "pixels"
+    image_size: ClassVar[int] = 128
 
     def __post_init__(self) -> None:
         """Refuse constants that are not physical."""
@@ -194,7 +192,7 @@ class SpringWorld(World):
         return both[0::2], both[1::2]
 
 
-class SpringWorldEnv(SpriiEnv):
+class SpringWorldEnv(WorldEnv, world=SpringWorld):
     """Two equal balls joined by a spring slide in a viscous plane; a force acts on ball 1 (`app:spring-profile`).
 
     ## Persistent properties
@@ -272,52 +270,6 @@ class SpringWorldEnv(SpriiEnv):
     Version history: v0, first release. The full page is `docs/envs/spring_world.md`.
     """
 
-    def __init__(
-        self,
-        *,
-        obs_type: str = "pixels",
-        render_mode: str | None = None,
-        system: Any = None,
-        systems: Source | None = None,
-        image_size: int | Sequence[int] = 128,
-        **constants: float,
-    ) -> None:
-        """See the class docstring for the arguments; `constants` are the fields of `SpringWorld`."""
-        super().__init__(
-            build(SpringWorld, constants),
-            obs_type=obs_type,
-            render_mode=render_mode,
-            system=system,
-            systems=systems,
-            image_size=image_size,
-        )
 
-
-class SpringWorldVectorEnv(SpriiVectorEnv):
+class SpringWorldVectorEnv(WorldVectorEnv, world=SpringWorld):
     """N SpringWorld systems stepped and rendered by one array program; see `SpringWorldEnv` for the manual."""
-
-    def __init__(
-        self,
-        num_envs: int = 1,
-        *,
-        max_episode_steps: int | None = SpringWorld.max_episode_steps,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        obs_type: str = "pixels",
-        render_mode: str | None = None,
-        system: Any = None,
-        systems: Source | None = None,
-        image_size: int | Sequence[int] = 128,
-        **constants: float,
-    ) -> None:
-        """See `SpringWorldEnv` for the arguments and `SpriiVectorEnv` for resets."""
-        super().__init__(
-            build(SpringWorld, constants),
-            num_envs,
-            max_episode_steps=max_episode_steps,
-            autoreset_mode=autoreset_mode,
-            obs_type=obs_type,
-            render_mode=render_mode,
-            system=system,
-            systems=systems,
-            image_size=image_size,
-        )

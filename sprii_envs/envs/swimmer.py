@@ -4,18 +4,15 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
-from sprii_envs.core import SpriiEnv, build
+from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
 from sprii_envs.physics import swimmer
 from sprii_envs.properties import PersistentProperties, PersistentProperty
-from sprii_envs.slots import Source
-from sprii_envs.vector import SpriiVectorEnv
 from sprii_envs.world import Array, Extras, World, check_constants
 
 PROPERTIES = PersistentProperties(
@@ -95,6 +92,10 @@ class Swimmer(World):
     def substeps(self) -> int:
         """MuJoCo's time steps in a control step."""
         return round(self.dt / swimmer.TIMESTEP)
+
+    def load(self) -> None:
+        """DependencyNotInstalled without MuJoCo."""
+        swimmer.mujoco()
 
     def prepare(self, values: Array) -> swimmer.Models:
         """The MuJoCo models of systems (N, 5); PackageImportError without a MuJoCo that imports."""
@@ -201,7 +202,7 @@ class Swimmer(World):
         return links, [rendering.disc(joint, 0.8 * radius, joint_grey, size) for joint in points[1:-1]]
 
 
-class SwimmerEnv(SpriiEnv):
+class SwimmerEnv(WorldEnv, world=Swimmer):
     """Three links joined by two driven hinges, in a fluid; masses and dampings persist (`app:swimmer-profile`).
 
     Needs MuJoCo: `pip install mujoco`, or the extra `mujoco`.
@@ -270,54 +271,6 @@ class SwimmerEnv(SpriiEnv):
     Version history: v0, first release. The full page is `docs/envs/swimmer.md`.
     """
 
-    def __init__(
-        self,
-        *,
-        obs_type: str = "state",
-        render_mode: str | None = None,
-        system: Any = None,
-        systems: Source | str | None = None,
-        image_size: int | Sequence[int] = 64,
-        **constants: float,
-    ) -> None:
-        """See the class docstring for the arguments; `constants` are the fields of `Swimmer`."""
-        swimmer.mujoco()
-        super().__init__(
-            build(Swimmer, constants),
-            obs_type=obs_type,
-            render_mode=render_mode,
-            system=system,
-            systems=systems,
-            image_size=image_size,
-        )
 
-
-class SwimmerVectorEnv(SpriiVectorEnv):
+class SwimmerVectorEnv(WorldVectorEnv, world=Swimmer):
     """N swimmers stepped by every core and rendered by one array program; see `SwimmerEnv` for the manual."""
-
-    def __init__(
-        self,
-        num_envs: int = 1,
-        *,
-        max_episode_steps: int | None = Swimmer.max_episode_steps,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        obs_type: str = "state",
-        render_mode: str | None = None,
-        system: Any = None,
-        systems: Source | str | None = None,
-        image_size: int | Sequence[int] = 64,
-        **constants: float,
-    ) -> None:
-        """See `SwimmerEnv` for the arguments and `SpriiVectorEnv` for resets."""
-        swimmer.mujoco()
-        super().__init__(
-            build(Swimmer, constants),
-            num_envs,
-            max_episode_steps=max_episode_steps,
-            autoreset_mode=autoreset_mode,
-            obs_type=obs_type,
-            render_mode=render_mode,
-            system=system,
-            systems=systems,
-            image_size=image_size,
-        )
