@@ -1,48 +1,27 @@
-"""What may stand for a number in an array: NumPy would turn strings, booleans, dates and masked entries into one.
+"""What is a number, and arrays of them: NumPy would turn strings, booleans, dates and masked entries into numbers.
 
-Also counts and seeds; single numbers of configs are the business of `fields`.
+Single values of configs and arguments, and the sentences that refuse them, are the business of `fields`.
 """
 
-import operator
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, SupportsIndex
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-LARGEST_SEED = 2**128 - 1
-"""NumPy's own seeds, which environments draw where none is given, have 128 bits."""
+
+def is_integer(value: Any) -> TypeGuard[int | np.integer]:
+    """Whether a scalar is an integer of Python or NumPy: no boolean, no span of time, no array."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
 
 
-def check_count(value: SupportsIndex, name: str, minimum: int = 0, maximum: int = 2**64 - 1) -> int:
-    """`value` as a Python int within [minimum, maximum]; TypeError or ValueError naming `name` otherwise."""
-    if type(value) is int and minimum <= value <= maximum:
-        return value
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r}") from None
-    # Under a mask lies no count, and a tensor of True has an index as True has.
-    if isinstance(value, bool | np.bool_ | np.ma.MaskedArray) or "bool" in str(getattr(value, "dtype", "")):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if not minimum <= number <= maximum:
-        bound = f"at least {minimum}" if number < minimum else f"at most {maximum}"
-        raise ValueError(f"{name} must be {bound}, got {number}")
-    return number
-
-
-def check_seed(seed: Any, name: str = "seed") -> int | None:
-    """A seed of an environment, None or an int in [0, 2^128); TypeError or ValueError naming `name` otherwise."""
-    return None if seed is None else check_count(seed, name, 0, LARGEST_SEED)
-
-
-def is_real(value: Any) -> bool:
-    """Whether a scalar is a real number of Python or NumPy: no boolean, no span of time, no int beyond 64 bits."""
-    if isinstance(value, bool | np.timedelta64) or (isinstance(value, int) and not -(2**63) <= value < 2**64):
-        return False
-    return isinstance(value, int | float | np.integer | np.floating)
+def is_real(value: Any) -> TypeGuard[int | float | np.integer | np.floating]:
+    """Whether a scalar is a real number of Python or NumPy; integers have at most 64 bits."""
+    if is_integer(value):
+        return -(2**63) <= int(value) < 2**64
+    return isinstance(value, float | np.floating)
 
 
 def reals(value: Any, dtype: DTypeLike = np.float64) -> NDArray[Any]:

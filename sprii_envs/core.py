@@ -10,7 +10,7 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
-from sprii_envs.checks import check_seed
+from sprii_envs.fields import check_seed
 from sprii_envs.properties import (
     PersistentProperties,
     System,

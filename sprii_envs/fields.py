@@ -1,7 +1,7 @@
 """What an argument or a dataclass field may be: one rule and one sentence for each kind of value.
 
-A number is a Python or NumPy number: no bool, text, array or tensor. NumPy's become Python's, so that equal configs are
-equal in JSON, which identifies runs.
+A number is what `checks` takes for one: a Python or NumPy number, no bool, text, array or tensor. NumPy's become
+Python's, so that equal configs are equal in JSON, which identifies runs.
 
     check(self, integer, "steps", "pairs", least=1)                    # of a dataclass, in __post_init__
     episodes = integer("episodes", episodes, least=1)                  # of a function
@@ -15,11 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from sprii_envs.checks import is_integer
+
 MOST = 2**31 - 1
 WORKERS = 4096
 """At most so many processes, threads or jobs at once."""
 MANY = 10**6
 """At most so many of what is held in memory, such as steps of an episode, episodes of a system, or candidates."""
+WORD = 2**64 - 1
+"""The largest seed and step of the random streams of `relations`, and of what counts as far."""
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -33,7 +37,7 @@ def check(config: Any, rule: Callable[..., Any], *names: str, optional: bool = F
 
 def integer(name: str, value: Any, *, least: int = 0, most: int = MOST) -> int:
     """An integer in [least, most]."""
-    if isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= most:
+    if is_integer(value) and least <= int(value) <= most:
         return int(value)
     raise _refusal(name, value, f"an integer >= {least}, at most {most}")
 
@@ -50,6 +54,11 @@ def option(*, least: int = 1, most: int = MANY) -> Callable[[str], int]:
     return read
 
 
+def check_seed(value: Any, name: str = "seed") -> int | None:
+    """A seed of an environment or None; NumPy's own, which environments draw where none is given, have 128 bits."""
+    return None if value is None else integer(name, value, most=2**128 - 1)
+
+
 def number(
     name: str,
     value: Any,
@@ -60,11 +69,9 @@ def number(
     below: float | None = None,
 ) -> float:
     """A number in [least, most], or (above, …, below); by default one that float32 can hold."""
-    if isinstance(value, np.integer | np.floating):
-        value = int(value) if isinstance(value, np.integer) else float(value)
-    real = isinstance(value, int | float) and not isinstance(value, bool)
-    if real and least <= value <= most and (above is None or value > above) and (below is None or value < below):
-        return value
+    plain = int(value) if is_integer(value) else float(value) if isinstance(value, float | np.floating) else np.nan
+    if least <= plain <= most and (above is None or plain > above) and (below is None or plain < below):
+        return plain
     low = f">= {least:g}" if above is None else f"> {above:g}"
     if below is None and most == LARGEST:
         raise _refusal(name, value, "a finite number" + ("" if low == f">= {-LARGEST:g}" else f" {low}"))

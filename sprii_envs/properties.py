@@ -15,7 +15,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.checks import check_count, is_real, reals, whole
+from sprii_envs.checks import is_real, reals, whole
+from sprii_envs.fields import choice, integer
 
 Array = NDArray[np.float64]
 
@@ -59,8 +60,7 @@ class PersistentProperty:
 
     def __post_init__(self) -> None:
         """Refuse a declaration that contradicts itself."""
-        if self.scale not in ("linear", "log"):
-            raise ValueError(f"property {self.name!r}: scale must be 'linear' or 'log', got {self.scale!r}")
+        choice(f"scale of property {self.name!r}", self.scale, legal=("linear", "log"))
         for label in ("low", "high", "nominal", "physical_low", "physical_high"):
             if not is_real(value := getattr(self, label)):
                 raise ValueError(f"property {self.name!r}: {label} must be a number, got {value!r}")
@@ -701,7 +701,7 @@ class SystemDistribution:
         self, n: int, rng: np.random.Generator, *, ids: Sequence[str] | None = None, split: str | None = None
     ) -> SystemSet:
         """Draw n systems; the same generator state gives the same set."""
-        n = check_count(n, "n")
+        n = integer("n", n)
         values = self.from_uniforms(rng.random((n, len(self.properties))))
         return SystemSet(self.properties, values, ids=ids, split=split)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.checks import is_real
+from sprii_envs.checks import is_integer
 from sprii_envs.dependencies import needed
 
 Frame = NDArray[np.uint8]
@@ -33,7 +33,7 @@ def image_size(size: int | Sequence[int]) -> Size:
         pair = (size, size) if isinstance(size, int | np.integer) else tuple(size)
     except TypeError:
         pair = ()
-    if len(pair) != 2 or not all(isinstance(s, int | np.integer) and is_real(s) and 8 <= s <= 4096 for s in pair):
+    if len(pair) != 2 or not all(is_integer(s) and 8 <= s <= 4096 for s in pair):
         raise ValueError(f"image_size must be an int or (height, width), each in [8, 4096], got {size!r}")
     return int(pair[0]), int(pair[1])
 

@@ -12,8 +12,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.checks import check_count, check_seed
 from sprii_envs.core import Common, SpriiEnv
+from sprii_envs.fields import check_seed, integer
 from sprii_envs.properties import System, SystemSet, unknown_name
 from sprii_envs.slots import ALL, Choice, Rows, Source, query_code, saved_array
 from sprii_envs.snapshots import load_generator, save_generator
@@ -46,9 +46,9 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         image_size: int | Sequence[int] = 64,
     ) -> None:
         """`max_episode_steps=None` means no time limit; `system` pins one system in every slot."""
-        num_envs = check_count(num_envs, "num_envs", 1, 10**7)
+        num_envs = integer("num_envs", num_envs, least=1, most=10**7)
         if max_episode_steps is not None:
-            max_episode_steps = check_count(max_episode_steps, "max_episode_steps", 1, 2**62)
+            max_episode_steps = integer("max_episode_steps", max_episode_steps, least=1, most=2**62)
         modes = [mode.value for mode in AutoresetMode]
         if autoreset_mode not in (*AutoresetMode, *modes):
             raise unknown_name("autoreset_mode", autoreset_mode, modes)
@@ -365,7 +365,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         self._next_limit = int(running.min()) + self.max_episode_steps if len(running) else None
 
     def _slot(self, slot: int) -> int:
-        return check_count(slot, "slot", -self.num_envs, self.num_envs - 1)
+        return integer("slot", slot, least=-self.num_envs, most=self.num_envs - 1)
 
     def _mask(self, mask: Any) -> Rows:
         if mask is None:
@@ -381,7 +381,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         return np.flatnonzero(mask)
 
     def _seeds(self, seed: Any) -> list[int | None] | None:
-        """The seed of each slot; TypeError or ValueError for anything but None, an int, or a list with one per slot."""
+        """The seed of each slot; ValueError for anything but None, an int, or a list with one per slot."""
         if seed is None:
             return None
         if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str | bytes | bytearray):

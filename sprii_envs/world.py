@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
-from sprii_envs.checks import check_count, is_real, reals
+from sprii_envs.checks import reals
+from sprii_envs.fields import check, integer, number
 from sprii_envs.properties import PersistentProperties, SystemDistribution
 
 Array = NDArray[np.float64]
@@ -194,14 +195,8 @@ def check_constants(
 
     Absurd is beyond ±1e9, and below 1e-9 what must be positive: arithmetic with it overflows sooner or later.
     """
-    low = max(least, -_HUGE, 1.0 / _HUGE if above == 0.0 else above)
-    high = min(most, _HUGE)
-    for name in names:
-        value = getattr(world, name)
-        number = value if is_real(value) else math.nan
-        if not (number > above and low <= number <= high):
-            sign = ">" if low == above else "≥"
-            raise ValueError(f"{name} = {value!r}: it must be a number {sign} {low:g} and ≤ {high:g}")
+    low, beyond = (1.0 / _HUGE, None) if above == 0.0 else (-_HUGE, None if above == -math.inf else above)
+    check(world, number, *names, least=max(least, low), most=min(most, _HUGE), above=beyond)
 
 
 _HUGE = 1e9
@@ -312,7 +307,7 @@ def _checked_actions(
     if callable(actions):
         if steps is None:
             raise ValueError("a policy needs steps=, a number of at least 0, got None")
-        return actions, check_count(steps, "steps")
+        return actions, integer("steps", steps)
     try:
         given = reals(actions, np.float32)
     except TypeError as e:
@@ -342,8 +337,7 @@ def sensitivity(
     Central difference of the rollouts with the property `relative` (1 %) above and below; in state units per
     e-fold of the property.
     """
-    if not (is_real(relative) and 0.0 < relative < 1.0):
-        raise ValueError(f"relative must be in (0, 1), got {relative!r}")
+    relative = number("relative", relative, above=0, below=1)
     # Checked here, so that no message speaks of the two systems that are rolled out.
     _checked_actions(world, None, actions, None)
     state = world.check_state(state, 1)[0]

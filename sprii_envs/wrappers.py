@@ -16,9 +16,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.checks import is_real, reals
+from sprii_envs.checks import reals
 from sprii_envs.core import SpriiEnv
-from sprii_envs.fields import MANY
+from sprii_envs.fields import MANY, integer
 from sprii_envs.properties import PersistentProperties, unknown_name
 from sprii_envs.vector import SpriiVectorEnv
 
@@ -129,11 +129,10 @@ class RepeatSystem(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if not isinstance(env.unwrapped, SpriiEnv):
             raise ValueError(f"RepeatSystem needs a single environment of sprii_envs, got {env}")
         _sees_resets(env, "RepeatSystem")
-        if not isinstance(episodes, int | np.integer) or not is_real(episodes) or episodes < 1:
-            raise ValueError(f"episodes must be an int ≥ 1, got {episodes!r}")
+        episodes = integer("episodes", episodes, least=1)
         RecordConstructorArgs.__init__(self, episodes=episodes)
         gym.Wrapper.__init__(self, env)
-        self.episodes = int(episodes)
+        self.episodes = episodes
         self._begun = 0  # episodes that the present system has had, the running one included
         self._system_id: str | None = None
 
@@ -351,11 +350,8 @@ def _source(
 ) -> _Values | _Codes | _Encoded:
     """What the arguments of `ContextObservation` mean; ValueError if they mean nothing."""
     if callable(context):
-        for name, value in (("size", size), ("history", history)):
-            good = isinstance(value, int | np.integer) and is_real(value) and 1 <= value <= MANY
-            if not good and (value is not None or name == "size"):
-                raise ValueError(f"an encoder needs {name}, an int ≥ 1 and ≤ {MANY}, got {value!r}")
-        return _Encoded(context, int(size or 0), history, single)
+        history = None if history is None else integer("an encoder's history", history, least=1, most=MANY)
+        return _Encoded(context, integer("an encoder's size", size, least=1, most=MANY), history, single)
     for name, value in (("size", size), ("history", history)):
         if value is not None:
             raise ValueError(f"{name} = {value!r}: it belongs to an encoder, and context is none")

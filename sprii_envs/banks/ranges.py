@@ -1,11 +1,11 @@
 """Which entries of which episodes a window reads: checked in one place for every kind of store."""
 
-import operator
-from typing import NamedTuple, SupportsIndex
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.fields import integer
 from sprii_envs.relations.coercion import integer_array
 
 Whole = NDArray[np.int64]
@@ -24,7 +24,7 @@ def ranges(
     fewer: int,
     episodes: ArrayLike,
     starts: ArrayLike,
-    length: SupportsIndex,
+    length: int,
     of: str,
     ids: Whole | None = None,
 ) -> Ranges:
@@ -34,9 +34,7 @@ def ranges(
     inside its episode, and for anything else that is no window; `of` names the column, `ids` (E,) the episodes
     where they are not their row numbers.
     """
-    length = operator.index(length)
-    if length < 1:
-        raise ValueError(f"a window holds at least 1 entry, got {length}")
+    length = integer("length", length, least=1)
     rows, begins = np.atleast_1d(integer_array("episodes", episodes)), integer_array("starts", starts)
     try:
         rows, begins = np.broadcast_arrays(rows, begins)

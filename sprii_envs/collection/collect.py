@@ -14,8 +14,9 @@ from sprii_envs.collection.policies import actor
 from sprii_envs.collection.recorder import Recorder
 from sprii_envs.collection.spaces import legal_action
 from sprii_envs.collection.systems import Choose, Told, chooser
+from sprii_envs.fields import MANY, WORD, integer
 from sprii_envs.properties import System, SystemSet
-from sprii_envs.relations.streams import COLLECTION, check_count, stream
+from sprii_envs.relations.streams import COLLECTION, stream
 from sprii_envs.vector import SpriiVectorEnv
 
 Progress = Callable[[int, int], None]
@@ -64,9 +65,9 @@ def collect_related(
         raise TypeError(f"env must be a Gymnasium environment, got {env!r}: pass gym.make(...)")
     systems = _listed(systems)
     total = systems if isinstance(systems, int) else len(systems)
-    each = check_count(episodes_per_system, "episodes_per_system", 1, 10**6)
-    steps = check_count(steps, "steps", 1, 10**6)
-    seed = check_count(seed, "seed")
+    each = integer("episodes_per_system", episodes_per_system, least=1, most=MANY)
+    steps = integer("steps", steps, least=1, most=MANY)
+    seed = integer("seed", seed, most=WORD)
     # Two seeds an episode: of its reset and of its random actions. Below 2^31: some environments seed NumPy's global
     # generator, which takes 32 bits.
     seeds = np.stack([stream(seed, k, COLLECTION).integers(2**31, size=(each, 2)) for k in range(total)])
@@ -87,7 +88,7 @@ def _listed(systems: Any) -> int | list[Any]:
         if len(systems) == 0:
             raise ValueError("systems must hold at least one system")
         return list(systems)
-    return check_count(systems, "systems", 1, 10**6)
+    return integer("systems", systems, least=1, most=MANY)
 
 
 class _Single(Recorder):

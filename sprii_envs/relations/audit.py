@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.fields import integer
 from sprii_envs.relations.index import build_index, fold
 from sprii_envs.relations.kernels.base import Counts, ListedKernel, Support
 from sprii_envs.relations.recipients import Distinct
 from sprii_envs.relations.relation import Relation
-from sprii_envs.relations.streams import AUDIT, check_count, stream
+from sprii_envs.relations.streams import AUDIT, stream
 from sprii_envs.relations.table import EpisodeTable, Rows, factorize
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Audit:
 
 def audit(sampler: PairSampler, draws: int) -> Audit:
     """The report of a sampler; its own step and stream are untouched."""
-    draws = check_count(draws, "draws", 1)
+    draws = integer("draws", draws, least=1)
     table, bound = sampler.table, sampler.bound
     rows = np.flatnonzero(bound.legal)
     recipient = sampler.recipients.marginal(len(table))

@@ -3,10 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.fields import WORD, integer
 from sprii_envs.relations.index import fold
 from sprii_envs.relations.kernels.candidates import Candidates
 from sprii_envs.relations.levels import level_column
-from sprii_envs.relations.streams import CANDIDATES, check_count, stream
+from sprii_envs.relations.streams import CANDIDATES, stream
 from sprii_envs.relations.table import EpisodeTable, Rows, few
 
 
@@ -25,7 +26,7 @@ def donor_bank(table: EpisodeTable, seed: int = 0, offsets: tuple[int, ...] = (1
     Raises ValueError for a missing column, a property that varies within a system, a system of two splits, or
     offsets that coincide modulo the number of drag levels or are 0.
     """
-    check_count(seed, "seed")
+    integer("seed", seed, most=WORD)
     if "split" in table and table.codes("split")[1] > 1:
         if fold(table, ("system", "split"))[1] > table.codes("system")[1]:
             raise ValueError("some systems have episodes in several splits; pass one split: table.select(name)")
@@ -41,7 +42,7 @@ def donor_bank(table: EpisodeTable, seed: int = 0, offsets: tuple[int, ...] = (1
             raise ValueError(f"a donor bank needs systems of one {name} each, but {column!r} varies within a system")
         codes.append(table.codes(column)[0][first])
     drags = int(codes[1].max()) + 1
-    turned = [check_count(offset, "an offset", -(2**63)) % drags for offset in offsets]
+    turned = [integer("an offset", offset, least=-WORD) % drags for offset in offsets]
     if 0 in turned or len(set(turned)) != len(turned):
         raise ValueError(
             f"the offsets {few(offsets)} must be distinct and not 0 modulo the {drags} levels of drag that occur"

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.fields import integer
 from sprii_envs.relations.coercion import plain_array
 from sprii_envs.relations.labels import count_rollouts
 from sprii_envs.relations.relation import NoLegalDonorError
 from sprii_envs.relations.sampler import PairSampler
-from sprii_envs.relations.streams import check_count
 from sprii_envs.relations.table import EpisodeTable, column
 from sprii_envs.relations.windows import WindowSampler
 
@@ -70,7 +70,7 @@ def episode_runs(
     ids = plain_array("episode", episode)
     if ids.ndim != 1 or not ids.size or ids.dtype.kind not in "iu":
         raise ValueError(f"episode must be integers (E,), one per entry, got {ids.dtype} of shape {ids.shape}")
-    entry = np.roll(np.arange(len(ids)), -(check_count(head, "head") % len(ids)))  # of each, the oldest first
+    entry = np.roll(np.arange(len(ids)), -(integer("head", head) % len(ids)))  # of each, the oldest first
     ids = ids[entry]
     begin = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
     whole = np.diff(begin, append=len(ids))
@@ -94,7 +94,7 @@ def episode_runs(
     before = np.minimum(whole, len(ids) - entry[begin])  # entries up to the end of the storage, where a run is cut
     length = np.maximum(before, whole - before)
     first = np.where(before == length, entry[begin], 0)
-    kept = length >= check_count(shortest, "shortest", 1)
+    kept = length >= integer("shortest", shortest, least=1)
     if not kept.any():
         raise NoLegalDonorError(f"no episode in the buffer has {shortest} steps or more")
     columns_kept = {name: label[kept] for name, label in labels.items()}

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.fields import WORD, choice, integer
 from sprii_envs.relations.audit import Audit, audit
 from sprii_envs.relations.balance import balance
 from sprii_envs.relations.index import build_index
@@ -15,7 +16,7 @@ from sprii_envs.relations.kernels import Kernel, Uniform
 from sprii_envs.relations.recipients import Law, Recipients, distinct, weighted
 from sprii_envs.relations.relation import NoLegalDonorError, Relation, check_relation
 from sprii_envs.relations.rows import rows_of
-from sprii_envs.relations.streams import PAIRS, check_count, stream
+from sprii_envs.relations.streams import PAIRS, stream
 from sprii_envs.relations.table import EpisodeTable, Rows, few
 
 
@@ -75,14 +76,12 @@ class PairSampler:
             raise TypeError(f"kernel must be Uniform(), Derangement(by=...) or another Kernel object, got {kernel!r}")
         self.table, self.relation = table, relation
         self.kernel: Kernel = Uniform() if kernel is None else kernel
-        self.seed, self.step = check_count(seed, "seed"), 0
+        self.seed, self.step = integer("seed", seed, most=WORD), 0
         self.law, self.distinct = law, None if distinct is None else str(distinct)
-        if law not in get_args(Law):
-            raise ValueError(f"law must be 'recipient', 'pair' or 'balanced', got {law!r}")
+        choice("law", law, legal=get_args(Law))
         if law == "balanced" and not isinstance(self.kernel, Uniform):
             raise ValueError(f"law='balanced' decides itself which donor is drawn: it takes Uniform(), not {kernel!r}")
-        if on_missing not in ("error", "drop"):
-            raise ValueError(f"on_missing must be 'error' or 'drop', got {on_missing!r}")
+        choice("on_missing", on_missing, legal=("error", "drop"))
         if distinct is not None and law == "pair":
             raise ValueError(
                 "law='pair' weighs recipients by their legal donors, distinct takes one a group: choose one"
@@ -100,8 +99,8 @@ class PairSampler:
 
     def batch(self, step: int, n: int) -> PairBatch:
         """The n pairs of a step: a pure function of (seed, step, n). A rank takes its slice of one batch."""
-        n = check_count(n, "n", 1, 2**40)
-        rng = stream(self.seed, check_count(step, "step"), PAIRS)
+        n = integer("n", n, least=1, most=2**40)
+        rng = stream(self.seed, integer("step", step, most=WORD), PAIRS)
         recipient = self.recipients.draw(rng, n)
         donor, correct = self.bound.draw(rng, step, recipient)
         return PairBatch(rows_of(recipient, self.table), rows_of(donor, self.table), correct)
@@ -156,7 +155,7 @@ class PairSampler:
             raise ValueError(f"the sampler state lacks {few(missing)}; it has {few(state)}")
         if state["fingerprint"] != self.fingerprint():
             raise ValueError(f"this state belongs to another sampler: {self._differences(state.get('parts'))}")
-        self.seed, self.step = check_count(state["seed"], "seed"), check_count(state["step"], "step")
+        self.seed, self.step = integer("seed", state["seed"], most=WORD), integer("step", state["step"], most=WORD)
 
     def _differences(self, saved: Any) -> str:
         here = self._parts()

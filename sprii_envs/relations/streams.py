@@ -10,8 +10,6 @@ import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import DTypeLike, NDArray
 
-from sprii_envs.checks import check_count as check_count
-
 # One word of Philox's 256-bit counter separates the users of one (seed, step); a stream would have to draw
 # 2^194 numbers to run into its neighbour.
 PAIRS, WINDOWS, AUDIT, CANDIDATES, COLLECTION, GRAPH = 0, 1, 2, 3, 4, 5

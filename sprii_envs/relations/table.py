@@ -13,10 +13,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.fields import integer
 from sprii_envs.relations.arrays import naming, read_npz, write_npz
 from sprii_envs.relations.coercion import plain_array
 from sprii_envs.relations.rows import Rows, TableRows, rows_of
-from sprii_envs.relations.streams import check_count
 
 REQUIRED = ("episode", "system", "length")
 _INTEGER = ("episode", "rollout", "length")
@@ -141,7 +141,7 @@ class EpisodeTable:
         Raises:
             ValueError: if all are shorter.
         """
-        observations = check_count(observations, "observations", 1)
+        observations = integer("observations", observations, least=1)
         whole = self["length"] >= observations
         if not whole.any():
             raise ValueError(f"no episode has {observations} observations; the longest has {self['length'].max()}")
@@ -215,7 +215,7 @@ class EpisodeTable:
         The R2, R4 and R8 of the paper: nested, so a smaller budget takes episodes away and changes none. ValueError
         naming the systems that lack one of them, or for a budget below 1; TypeError for one that is no integer.
         """
-        rollouts = check_count(rollouts, "the budget of rollouts", 1)
+        rollouts = integer("the budget of rollouts", rollouts, least=1)
         codes, systems = self.codes("system")
         chosen = np.flatnonzero((self["rollout"] >= 0) & (self["rollout"] < rollouts))
         found = np.unique(np.stack([codes[chosen], self["rollout"][chosen]]), axis=1)[0]

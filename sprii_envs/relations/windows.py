@@ -5,12 +5,13 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.fields import WORD, integer
 from sprii_envs.randomness import uniforms
 from sprii_envs.relations.coercion import integer_array
 from sprii_envs.relations.relation import SAME_SYSTEM, Relation, check_relation
 from sprii_envs.relations.rows import TableRows, rows_of
 from sprii_envs.relations.sampler import PairBatch
-from sprii_envs.relations.streams import EVALUATION, WINDOWS, below, check_count, stream
+from sprii_envs.relations.streams import EVALUATION, WINDOWS, below, stream
 from sprii_envs.relations.table import EpisodeTable, Rows, few
 
 
@@ -46,8 +47,8 @@ class WindowSampler:
     """
 
     def __init__(self, lengths: EpisodeTable | ArrayLike, history: int = 24, horizon: int = 16, seed: int = 0) -> None:
-        self.history, self.horizon = check_count(history, "history", 1), check_count(horizon, "horizon")
-        self.seed = check_count(seed, "seed")
+        self.history, self.horizon = integer("history", history, least=1), integer("horizon", horizon)
+        self.seed = integer("seed", seed, most=WORD)
         self._table = lengths if isinstance(lengths, EpisodeTable) else None
         if isinstance(lengths, EpisodeTable):
             self._ids: Rows = lengths["episode"]
@@ -78,7 +79,7 @@ class WindowSampler:
         independent windows of it would overlap.
         """
         check_relation(relation)
-        rng = stream(self.seed, check_count(step, "step"), WINDOWS)
+        rng = stream(self.seed, integer("step", step, most=WORD), WINDOWS)
         recipient, donor = self._rows(pairs.recipient), self._rows(pairs.donor)
         known = [self._known(rows, given) for rows, given in ((recipient, pairs.recipient), (donor, pairs.donor))]
         if not relation.same_episode:
@@ -107,7 +108,7 @@ class WindowSampler:
         order of the table, change nothing.
         """
         rows = self._rows(rows)
-        key = np.full(len(rows), check_count(seed, "seed"), np.uint64)
+        key = np.full(len(rows), integer("seed", seed, most=WORD), np.uint64)
         u = uniforms(key, self._ids[rows].astype(np.uint64), 1, EVALUATION)[:, 0]
         return (u * (self._last[rows] + 1)).astype(np.int64)
 
@@ -117,7 +118,7 @@ class WindowSampler:
         One is the middle; more than an episode has legal starts repeat some.
         """
         last = self.last_start(rows)
-        count = check_count(count, "count", 1)
+        count = integer("count", count, least=1)
         share = np.array([0.5]) if count == 1 else np.linspace(0.0, 1.0, count)
         return np.rint(last[:, None] * share).astype(np.int64)
 

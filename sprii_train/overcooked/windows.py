@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sprii_envs.fields import WORD, integer
 from sprii_envs.overcooked.bank import HistoryBank
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, Kernel, PairSampler, Relation, Uniform
 from sprii_envs.relations.rows import rows_of
-from sprii_envs.relations.streams import WINDOWS, check_count, stream
+from sprii_envs.relations.streams import WINDOWS, stream
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
 
 SPAN = SUPPORT + QUERY
@@ -39,7 +40,7 @@ class PairedPlay:
         seed: int = 0,
     ) -> None:
         self.bank, self.table, self.count = bank, bank.split(split), pairs
-        self.seed, self.relation, self.kernel = check_count(seed, "seed"), relation, kernel
+        self.seed, self.relation, self.kernel = integer("seed", seed, most=WORD), relation, kernel
         # Recipients of different partners, while there are enough: otherwise a small batch may not be derangeable.
         distinct = "system" if pairs <= len(set(self.table["system"].tolist())) else None
         self.pairs = PairSampler(self.table, relation, kernel, seed=seed, distinct=distinct)

@@ -10,10 +10,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from sprii_envs.dependencies import needed
+from sprii_envs.fields import integer
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, NoLegalDonorError, PairSampler, Relation, WindowSampler
 from sprii_envs.relations.recipients import Law
 from sprii_envs.relations.relation import check_relation
-from sprii_envs.relations.streams import check_count
 
 with needed("sprii_train.plugins.sb3 needs Stable-Baselines3", "stable-baselines3", "stable_baselines3"):
     from stable_baselines3.common.buffers import ReplayBuffer
@@ -103,7 +103,7 @@ class RelationReplayBuffer(ReplayBuffer):
         super().__init__(
             buffer_size, observation_space, action_space, device, n_envs, False, handle_timeout_termination
         )
-        self.steps, self.relation, self.columns, self.law = check_count(steps, "steps", 1), relation, columns, law
+        self.steps, self.relation, self.columns, self.law = integer("steps", steps, least=1), relation, columns, law
         self.pair_step = 0
         """Step of the next `sample_pairs`, which depends on the seed, this and the episodes held alone."""
         self._forget()

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from sprii_envs.fields import integer
 from sprii_envs.relations import (
     SAME_SYSTEM,
     FlatPairs,
@@ -17,7 +18,6 @@ from sprii_envs.relations import (
 )
 from sprii_envs.relations.flat import Entries
 from sprii_envs.relations.relation import check_relation
-from sprii_envs.relations.streams import check_count
 
 
 def tianshou_indices(
@@ -32,7 +32,7 @@ def tianshou_indices(
     StaleError; call this again then. ValueError for a label that is missing, NoLegalDonorError where there is no pair.
     """
     check_relation(relation)
-    least = check_count(steps, "steps", 1) * (2 if relation.same_episode else 1)
+    least = integer("steps", steps, least=1) * (2 if relation.same_episode else 1)
     order = np.asarray(buffer.sample_indices(0))  # every transition, oldest first, one sub-buffer after the other
     if not len(order):
         raise NoLegalDonorError("the buffer is empty")

@@ -14,9 +14,9 @@ from torch import Tensor, distributed
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from sprii_envs.banks import Bank
+from sprii_envs.fields import WORD, integer
 from sprii_envs.relations import PairSampler, TableRows, WindowSampler
 from sprii_envs.relations.coercion import plain_array
-from sprii_envs.relations.streams import check_count
 
 Batch = dict[str, Any]
 """{"recipient": {column: tensor}, "donor": {column: tensor}, "index": tensor}."""
@@ -61,9 +61,9 @@ class PairBatches(Sampler[Any]):
         if world_size is None:
             rank, world_size = (distributed.get_rank(), distributed.get_world_size()) if grouped else (0, 1)
         self.pairs, self.windows, self.step = pairs, windows, 0
-        self.size, self.length = check_count(size, "size", 1), check_count(length, "length", 1)
-        self.world_size = check_count(world_size, "world_size", 1)
-        self.rank = check_count(rank, "rank", 0, self.world_size - 1)  # type: ignore[arg-type]
+        self.size, self.length = integer("size", size, least=1), integer("length", length, least=1, most=WORD)
+        self.world_size = integer("world_size", world_size, least=1)
+        self.rank = integer("rank", rank, most=self.world_size - 1)  # type: ignore[arg-type]
         if self.size % self.world_size:
             raise ValueError(f"{self.size} pairs cannot be shared evenly by {self.world_size} ranks: take a multiple")
 
@@ -84,7 +84,7 @@ class PairBatches(Sampler[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Begin the next iteration at an epoch's first step."""
-        self.step = check_count(epoch, "epoch") * self.length
+        self.step = integer("epoch", epoch, most=WORD) * self.length
 
     def state_dict(self) -> dict[str, Any]:
         """`step` and what fixes the stream; the world size is no part of it."""
@@ -98,7 +98,7 @@ class PairBatches(Sampler[Any]):
         if differ or not {"step", "pairs"} <= set(state):
             raise ValueError(f"this state belongs to other batches: {'; '.join(differ) or 'no step or no pairs'}")
         self.pairs.load_state_dict(state["pairs"])
-        self.step = check_count(state["step"], "step")
+        self.step = integer("step", state["step"], most=WORD)
 
     def _fixed(self) -> dict[str, int]:
         w = self.windows
@@ -125,7 +125,7 @@ class PairedWindowDataset(Dataset[Batch]):
         columns: Sequence[str] = ("states", "actions"),
         frame_size: int | Sequence[int] | None = None,
     ) -> None:
-        self.bank, self.length, self.frame_size = bank, check_count(length, "length", 2), frame_size
+        self.bank, self.length, self.frame_size = bank, integer("length", length, least=2), frame_size
         self.columns = tuple(columns)
         for name in self.columns:
             if name != "frames":

@@ -9,12 +9,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.fields import WORD, integer
 from sprii_envs.relations.arrays import naming, read_npz, write_npz
 from sprii_envs.relations.coercion import integer_array, plain_array
 from sprii_envs.relations.index import PairIndex
 from sprii_envs.relations.kernels.base import BoundKernel, Counts, Listed
 from sprii_envs.relations.relation import Relation
-from sprii_envs.relations.streams import GRAPH, below, check_count, stream
+from sprii_envs.relations.streams import GRAPH, below, stream
 from sprii_envs.relations.table import EpisodeTable, Rows, factorize, few
 from sprii_envs.standardiser import Standardiser, constant
 
@@ -207,7 +208,7 @@ def knn_graph(codes: ArrayLike, k: int = 3, episodes: ArrayLike | None = None) -
     ids = _node_ids(n if episodes is None else episodes)
     if len(ids) != n:
         raise ValueError(f"episodes must name {n} nodes, one for each row of codes; got {len(ids)}")
-    k = check_count(k, "k", 1, n - 1)
+    k = integer("k", k, least=1, most=n - 1)
     array = array[np.argsort(ids)].astype(np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"codes must be finite; not so for episodes {few(np.sort(ids)[~np.isfinite(array).all(1)])}")
@@ -240,8 +241,8 @@ def random_history(episodes: int | ArrayLike, k: int = 3, seed: int = 0) -> Grap
     """
     ids = np.sort(_node_ids(episodes))
     n = len(ids)
-    k = check_count(k, "k", 1, n - 1)
-    rng = stream(check_count(seed, "seed"), 0, GRAPH)
+    k = integer("k", k, least=1, most=n - 1)
+    rng = stream(integer("seed", seed, most=WORD), 0, GRAPH)
     # Floyd's sampling of k among n − 1, one column at a time: exactly uniform, no redraw.
     chosen = np.empty((n, k), np.int64)
     for i, last in enumerate(range(n - 1 - k, n - 1)):
@@ -285,7 +286,7 @@ def _units(weights: NDArray[np.float64], source: Rows, rows: int) -> Rows:
 
 def _node_ids(episodes: int | ArrayLike) -> Rows:
     if plain_array("episodes", episodes).ndim == 0:
-        return np.arange(check_count(episodes, "episodes", 1))  # type: ignore[arg-type]
+        return np.arange(integer("episodes", episodes, least=1))  # type: ignore[arg-type]
     ids = integer_array("episodes", episodes, 1)
     _, places = factorize(ids)
     if not len(ids) or places != len(ids):

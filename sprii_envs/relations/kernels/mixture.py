@@ -1,6 +1,5 @@
 """A share α of right pairs among wrong ones: the fidelity interventions (`app:poke-profile`)."""
 
-import numbers
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -9,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.fields import choice, number
 from sprii_envs.relations.index import PairIndex
 from sprii_envs.relations.kernels.base import BoundKernel, Kernel, Support
 from sprii_envs.relations.kernels.derangement import Derangement, check_dealt, derangement
@@ -48,13 +48,8 @@ class Mixture:
     mode: Literal["exact", "iid"] = "exact"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.alpha, numbers.Real) or isinstance(self.alpha, bool):
-            raise TypeError(f"alpha must be a number in [0, 1], got {self.alpha!r}")
-        object.__setattr__(self, "alpha", float(self.alpha))
-        if not 0.0 <= self.alpha <= 1.0:
-            raise ValueError(f"alpha must be in [0, 1], got {self.alpha}")
-        if self.mode not in ("exact", "iid"):
-            raise ValueError(f"mode must be 'exact' or 'iid', got {self.mode!r}")
+        object.__setattr__(self, "alpha", float(number("alpha", self.alpha, least=0, most=1)))
+        choice("mode", self.mode, legal=("exact", "iid"))
         if not isinstance(self.wrong, Derangement | Mismatch):
             raise TypeError(f"wrong must be Derangement(by=...) or Mismatch(factor), got {self.wrong!r}")
         if isinstance(self.correct, type | Derangement | Mismatch | Mixture) or not hasattr(self.correct, "bind"):
