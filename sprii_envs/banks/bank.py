@@ -16,6 +16,7 @@ from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.ranges import Ranges, ranges
 from sprii_envs.banks.storage import BankError, Column, Manifest
 from sprii_envs.banks.store import WindowStore, split_of
+from sprii_envs.fields import choice
 from sprii_envs.properties import PersistentProperties, SystemSet
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.world import World, draw_states
@@ -68,8 +69,8 @@ class Bank(WindowStore):
         A protocol with a behaviour or population of a class that is not registered here (`banks.register`) can be
         read all the same.
         """
-        if verify not in ("size", "checksums", None):
-            raise ValueError(f"verify must be 'size', 'checksums' or None, got {verify!r}")
+        if verify is not None:
+            choice("verify", verify, legal=("size", "checksums"))
         place = files.absolute(path)
         bank = files.read_folder(place, lambda: cls._read(place, verify), BankError)
         if protocol is not None and protocol != bank.protocol:

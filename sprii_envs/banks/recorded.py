@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from sprii_envs import files
 from sprii_envs.banks.store import ArrayStore, StoreError, Stream, check_per, counts, legal_rate, register_store
+from sprii_envs.fields import check, integers
 from sprii_envs.relations import EpisodeTable
 
 FORMAT, SCHEMA = "sprii-recorded", 1
@@ -56,8 +57,7 @@ class StreamSpec:
 
     def __post_init__(self) -> None:
         """ValueError for a shape, dtype, rate or `per` that no stream has."""
-        if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in self.shape):
-            raise ValueError(f"StreamSpec.shape is {self.shape}; legal: positive integers, () for a number an entry")
+        check(self, integers, "shape", least=1)
         try:
             kind = np.dtype(self.dtype).newbyteorder("<")
         except TypeError:
@@ -65,7 +65,6 @@ class StreamSpec:
         if kind.kind not in "biuf":
             raise ValueError(f"StreamSpec.dtype is {self.dtype!r}; legal: numbers and booleans")
         check_per(self.per)
-        object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "dtype", kind.str)
         object.__setattr__(self, "rate", str(legal_rate(self.rate)))
 

@@ -25,6 +25,7 @@ import numpy as np
 from sprii_envs import files
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.store import StoreError
+from sprii_envs.fields import choice
 from sprii_envs.properties import PersistentProperties, PersistentProperty
 
 FORMAT = "sprii-bank"
@@ -58,8 +59,7 @@ class Column:
             raise ValueError(f"column {self.name!r}: file {self.file!r} must be a plain file name")
         if np.dtype(self.dtype).kind not in "biuf" or len(self.shape) < 2 or min(self.shape) < 1:
             raise ValueError(f"column {self.name!r}: illegal dtype {self.dtype!r} or shape {self.shape}")
-        if self.per not in ("observation", "transition"):
-            raise ValueError(f"column {self.name!r}: per must be 'observation' or 'transition'")
+        choice(f"per of column {self.name!r}", self.per, legal=("observation", "transition"))
 
     @property
     def episode_bytes(self) -> int:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sprii_envs import rendering
 from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
+from sprii_envs.fields import check, integer
 from sprii_envs.physics import poke
 from sprii_envs.properties import PersistentProperties, PersistentProperty
 from sprii_envs.world import Array, Ending, Extras, World, check_constants
@@ -104,8 +105,7 @@ class PokeWorld(World):
         check_constants(self, ("damping_ratio", "start_extent", "launch_slow"), least=0.0)
         check_constants(self, ("restitution", "launch_chance"), least=0.0, most=1.0)
         check_constants(self, ("finger_grey", "object_grey", "goal_grey"), least=1.0, most=255.0)
-        if not isinstance(self.substeps, int) or self.substeps < 1:
-            raise ValueError(f"substeps = {self.substeps!r}: it must be a whole number of at least 1")
+        check(self, integer, "substeps", least=1)
         touching = self.finger_radius + self.object_radius
         widest = self.arena - self.object_radius
         check_constants(self, ("start_extent",), least=0.0, most=widest)

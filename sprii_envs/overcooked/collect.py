@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sprii_envs.fields import integer
 from sprii_envs.overcooked.game import ACTIONS, SEEDS, Game, check_process, observe, reset, step
-from sprii_envs.overcooked.partners.partner import Partner, actor, check_seat
+from sprii_envs.overcooked.partners.partner import Partner, actor
 
 COUNT = 1_000_000
 """The most histories of a call, and the most episodes."""
@@ -63,7 +63,7 @@ def collect(
         ValueError: for a number below 1, for egos that are not one an episode, or for networks of another kitchen.
     """
     check_process()
-    check_seat(seat)
+    seat = integer("seat", seat, most=1)
     histories = integer("histories", histories, least=1, most=COUNT)
     episodes = integer("episodes", episodes, least=1, most=COUNT)
     seed = integer("seed", seed, most=SEEDS - 1)

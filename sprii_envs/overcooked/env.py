@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
+from sprii_envs.fields import check_seed
 from sprii_envs.overcooked.game import ACTIONS, AGENTS, Game, check_process, reset, step
 from sprii_envs.overcooked.partners.partner import SAME, Partner, actor, seat_of
 from sprii_envs.overcooked.partners.roster import GROUPS, roster_of
@@ -102,7 +103,7 @@ class OvercookedEnv(gym.Env[NDArray[np.uint8], np.int64]):
             chosen = self._partner
         else:
             chosen = None if asked is None else self.partners.id(asked)
-        super().reset(seed=seed)
+        super().reset(seed=check_seed(seed))
         key, drawn = self.np_random.integers(2**32, dtype=np.uint32), self.np_random.integers(len(self.drawn))
         if chosen is None:
             chosen = self.drawn[drawn] if self.fixed is None else self.fixed

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
+from sprii_envs.fields import check_seed
 from sprii_envs.overcooked.game import ACTIONS, AGENTS, Game, check_process, reset, step
 from sprii_envs.overcooked.rendering import picture
 from sprii_envs.properties import unknown_name
@@ -56,8 +57,7 @@ class OvercookedParallelEnv(ParallelEnv[str, NDArray[np.uint8], int]):
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         """Begin an episode with both agents; PettingZoo asks that unknown options be ignored."""
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
-            raise ValueError(f"seed is {seed!r}; legal: None, or an integer >= 0")
+        seed = check_seed(seed)
         check_process()
         random = self._random
         if seed is not None or random is None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.fields import integer
+from sprii_envs.fields import WORD, integer
 from sprii_envs.relations.coercion import plain_array
 from sprii_envs.relations.labels import count_rollouts
 from sprii_envs.relations.relation import NoLegalDonorError
@@ -70,7 +70,7 @@ def episode_runs(
     ids = plain_array("episode", episode)
     if ids.ndim != 1 or not ids.size or ids.dtype.kind not in "iu":
         raise ValueError(f"episode must be integers (E,), one per entry, got {ids.dtype} of shape {ids.shape}")
-    entry = np.roll(np.arange(len(ids)), -(integer("head", head) % len(ids)))  # of each, the oldest first
+    entry = np.roll(np.arange(len(ids)), -(integer("head", head, most=WORD) % len(ids)))  # of each, the oldest first
     ids = ids[entry]
     begin = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
     whole = np.diff(begin, append=len(ids))

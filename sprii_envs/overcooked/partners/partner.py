@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.fields import WORD, check, flag, integer
 from sprii_envs.overcooked.game import ACTIONS, AGENTS, Game
 from sprii_envs.overcooked.partners.network import features, heads, recur, shapes
 from sprii_envs.overcooked.partners.scripted import FAMILIES, OPTIONS, REFUSALS
@@ -52,18 +53,15 @@ class Partner:
         if self.family not in LEGAL:
             raise unknown_name("family of partners", self.family, LEGAL)
         known = {} if self.family == NEURAL else options_of(self.family)
-        for name, value in dict(self.options).items():
+        options = dict(self.options)
+        for name, value in options.items():
             if name not in known:
                 raise unknown_name(f"option of {self.family!r}", name, known)
-            told, legal = OPTIONS[name]
-            if not legal(value):
-                raise ValueError(f"option {name!r} of partner {self.name!r} is {value!r}; legal: {told}")
-        for name in ("source", "checkpoint"):
-            number = getattr(self, name)
-            if isinstance(number, bool) or not isinstance(number, int | np.integer):
-                raise ValueError(f"{name} of partner {self.name!r} is {number!r}; legal: an integer")
-        if not isinstance(self.held_out, bool):
-            raise ValueError(f"held_out of partner {self.name!r} is {self.held_out!r}; legal: true or false")
+            options[name] = OPTIONS[name](f"option {name!r} of partner {self.name!r}", value)
+        object.__setattr__(self, "options", options)
+        check(self, integer, "source", least=-1)
+        check(self, integer, "checkpoint", most=WORD)
+        check(self, flag, "held_out")
         if self.family == NEURAL:
             self._check_weights()
 
@@ -137,12 +135,6 @@ def _coded(value: Any) -> np.int32:
     if value is None:
         return np.int32(-1)
     return np.int32(sum(1 << int(i) for i in value) if isinstance(value, tuple) else value)
-
-
-def check_seat(seat: int) -> None:
-    """ValueError unless it is 0 or 1."""
-    if isinstance(seat, bool) or not isinstance(seat, int | np.integer) or seat not in (0, 1):
-        raise ValueError(f"seat is {seat!r}; legal: 0 or 1")
 
 
 def seat_of(agent: str) -> int:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
+from sprii_envs.fields import integer
 from sprii_envs.files import absolute, check_file, read_folder, read_json, write_json, write_whole
 from sprii_envs.overcooked.game import Game
 from sprii_envs.overcooked.partners.partner import NEURAL, Partner
@@ -72,9 +73,7 @@ class Roster(Sequence[Partner]):
             if partner not in self.names:
                 raise unknown_name("partner", partner, self.names)
             return self.names.index(partner)
-        if isinstance(partner, bool) or not isinstance(partner, int | np.integer) or not 0 <= partner < len(self):
-            raise ValueError(f"partner {partner!r} is neither a name nor an id; legal ids: 0 to {len(self) - 1}")
-        return int(partner)
+        return integer("partner", partner, most=len(self) - 1)
 
     def group(self, name: str) -> list[int]:
         """Ids of the familiar partners, of the held-out ones, or of all."""

@@ -2,6 +2,7 @@
 
 import functools
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from jaxmarl.environments.overcooked_v2.common import MAX_INGREDIENTS, DynamicOb
 from jaxmarl.environments.overcooked_v2.overcooked import State
 from numpy.typing import NDArray
 
+from sprii_envs.fields import flag, integer, integers
 from sprii_envs.overcooked.game import ACTIONS, Game, engine
 
 _STEPS = {"right": (1, 0), "down": (0, 1), "left": (-1, 0), "up": (0, -1)}
@@ -166,16 +168,15 @@ FAMILIES = {"still": still, "walker": walker, "signaller": signaller, "cook": co
 Options come as the numbers that `Partner.reads` makes of them: −1 for None, bits for a choice of recipes.
 """
 
-OPTIONS = {
-    "recipes": ("None, or a tuple of numbers of recipes", lambda v: v is None or (
-        isinstance(v, tuple) and len(v) > 0 and all(_whole(i) for i in v))),
-    "untold": ("None, or the number of a recipe", lambda v: v is None or _whole(v)),
-    "every": ("an integer >= 0", lambda v: _whole(v)),
-    "waits": ("an integer >= 0", lambda v: _whole(v)),
-    "heeds": ("True or False", lambda v: isinstance(v, bool)),
-    "forgets": ("True or False", lambda v: isinstance(v, bool)),
-}  # fmt: skip
-"""Option → what is legal, in words and as a test."""
+OPTIONS: dict[str, Callable[[str, Any], Any]] = {
+    "recipes": lambda name, value: None if value is None else integers(name, value, some=True),
+    "untold": lambda name, value: None if value is None else integer(name, value),
+    "every": integer,
+    "waits": integer,
+    "heeds": flag,
+    "forgets": flag,
+}
+"""Option → its rule, of `fields`."""
 
 REFUSALS = {"signaller": _no_button, "cook": _no_kitchen}
 """Family → (game, **options), which raises ValueError for a kitchen where it cannot play."""
@@ -184,10 +185,6 @@ REFUSALS = {"signaller": _no_button, "cook": _no_kitchen}
 def _free(grid: NDArray[np.int32], at: tuple[int, int]) -> bool:
     y, x = at
     return 0 <= y < grid.shape[0] and 0 <= x < grid.shape[1] and grid[at] == StaticObject.EMPTY
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _path(game: Game, target: int) -> jax.Array:
