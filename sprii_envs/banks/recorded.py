@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs import files
-from sprii_envs.banks.store import ArrayStore, StoreError, Stream, check_per, counts, legal_rate, register_store
-from sprii_envs.fields import check, integers
+from sprii_envs.banks.store import PER, ArrayStore, StoreError, Stream, counts, legal_rate, register_store
+from sprii_envs.fields import check, choice, integers
 from sprii_envs.relations import EpisodeTable
 
 FORMAT, SCHEMA = "sprii-recorded", 1
@@ -64,7 +64,7 @@ class StreamSpec:
             raise ValueError(f"StreamSpec.dtype is {self.dtype!r}; legal: numbers and booleans") from None
         if kind.kind not in "biuf":
             raise ValueError(f"StreamSpec.dtype is {self.dtype!r}; legal: numbers and booleans")
-        check_per(self.per)
+        check(self, choice, "per", legal=PER)
         object.__setattr__(self, "dtype", kind.str)
         object.__setattr__(self, "rate", str(legal_rate(self.rate)))
 

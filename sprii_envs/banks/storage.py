@@ -24,7 +24,7 @@ import numpy as np
 
 from sprii_envs import files
 from sprii_envs.banks.protocols import BankProtocol
-from sprii_envs.banks.store import StoreError
+from sprii_envs.banks.store import PER, StoreError
 from sprii_envs.fields import choice
 from sprii_envs.properties import PersistentProperties, PersistentProperty
 
@@ -59,7 +59,7 @@ class Column:
             raise ValueError(f"column {self.name!r}: file {self.file!r} must be a plain file name")
         if np.dtype(self.dtype).kind not in "biuf" or len(self.shape) < 2 or min(self.shape) < 1:
             raise ValueError(f"column {self.name!r}: illegal dtype {self.dtype!r} or shape {self.shape}")
-        choice(f"per of column {self.name!r}", self.per, legal=("observation", "transition"))
+        choice(f"column {self.name!r}: per", self.per, legal=PER)
 
     @property
     def episode_bytes(self) -> int:

@@ -17,9 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import files
 from sprii_envs.banks.ranges import Ranges, ranges
+from sprii_envs.fields import check, choice
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.relations.table import few
 from sprii_envs.relations.windows import WindowPairs
+
+PER = ("observation", "transition")
+"""What an entry may belong to: an episode of length L has L or L − 1 of them."""
 
 
 class StoreError(ValueError):
@@ -109,7 +113,7 @@ class Stream:
     def __post_init__(self) -> None:
         """ValueError for a rate, a `per` or a dtype that no stream has."""
         object.__setattr__(self, "rate", legal_rate(self.rate))
-        check_per(self.per)
+        check(self, choice, "per", legal=PER)
         if self.values.dtype.kind not in "biuf" or self.values.ndim < 1:
             raise ValueError(f"a stream holds numbers or booleans, got {self.values.dtype} of {self.values.ndim} axes")
 
@@ -137,12 +141,6 @@ class Stream:
 def counts(lengths: NDArray[np.int64], rate: Fraction, per: str) -> NDArray[np.int64]:
     """Entries of episodes of `lengths` (E,) in a stream; k steps begun of a slower one have their entry."""
     return -(-(lengths - (per == "transition")) * rate.numerator // rate.denominator)
-
-
-def check_per(per: str) -> None:
-    """ValueError for what an entry cannot belong to."""
-    if per not in ("observation", "transition"):
-        raise ValueError(f"per is {per!r}; legal: observation, transition")
 
 
 def legal_rate(value: Any) -> Fraction:

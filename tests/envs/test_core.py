@@ -238,8 +238,8 @@ def test_bad_arguments_are_refused():
         ({"system": "zz", "systems": SET}, "unknown system id 'zz'"),
         ({"systems": [1.0]}, "SystemSet or a SystemDistribution"),
         ({"force_limt": 1.0}, "did you mean 'force_limit'"),
-        ({"mass": 0.0}, "mass = 0.0"),
-        ({"dt": np.nan}, "dt = nan"),
+        ({"mass": 0.0}, "mass is 0.0"),
+        ({"dt": np.nan}, "dt is nan"),
     ):
         for make in (gym.make, gym.make_vec):
             with pytest.raises(ValueError, match=match):
@@ -801,7 +801,7 @@ def test_seeds_that_are_no_integers_are_refused_by_name_and_change_nothing(seed,
     for env in (SpriiVectorEnv(DClean(), 2), SpriiEnv(DClean())):
         env.reset(seed=0)
         before = env.get_state()
-        with pytest.raises((TypeError, ValueError), match=r"^seed.* must be .*got") as caught:
+        with pytest.raises(ValueError, match=r"^seed.* (is .*; legal: an integer|must be .*got)") as caught:
             env.reset(seed=seed)
         assert str(caught.value).startswith(name) or isinstance(env, SpriiEnv)
         assert data_equivalence(env.get_state(), before, exact=True)
@@ -809,11 +809,11 @@ def test_seeds_that_are_no_integers_are_refused_by_name_and_change_nothing(seed,
 
 def test_counts_and_modes_of_a_vector_are_checked():
     for kwargs, match in (
-        ({"num_envs": True}, "num_envs must be an integer"),
-        ({"num_envs": 2.0}, "num_envs must be an integer"),
-        ({"max_episode_steps": 2.5}, "max_episode_steps must be an integer"),
-        ({"max_episode_steps": "5"}, "max_episode_steps must be an integer"),
-        ({"max_episode_steps": 0}, "max_episode_steps must be at least 1"),
+        ({"num_envs": True}, "num_envs is .*; legal: an integer >= 1"),
+        ({"num_envs": 2.0}, "num_envs is .*; legal: an integer >= 1"),
+        ({"max_episode_steps": 2.5}, "max_episode_steps is .*; legal: an integer >= 1"),
+        ({"max_episode_steps": "5"}, "max_episode_steps is .*; legal: an integer >= 1"),
+        ({"max_episode_steps": 0}, "max_episode_steps is 0; legal: an integer >= 1"),
         ({"autoreset_mode": "SameStpe"}, "autoreset_mode 'SameStpe'; did you mean 'SameStep'"),
     ):
         with pytest.raises((TypeError, ValueError), match=match):
@@ -934,7 +934,7 @@ def test_slots_are_numbered(slot):
         lambda: env.counterfactual(slot, [[1.0]], still),
         lambda: env.sensitivity(slot, "drag", still),
     ):
-        with pytest.raises((TypeError, ValueError), match=r"^slot must be"):
+        with pytest.raises(ValueError, match=r"^slot is .*; legal: an integer >= -3, at most 2$"):
             call()
     assert env.system(-1) == env.system(2)
 

@@ -2,6 +2,8 @@
 
 import copy
 import dataclasses
+import importlib
+import inspect
 import pickle
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -294,3 +297,66 @@ def test_absurd_constants_are_refused_by_name_or_harmless(id, value):
             assert np.isfinite(observation).all(), name
             observation, reward, *_ = env.step(env.action_space.sample())
             assert np.isfinite(reward), name
+
+
+@every_env
+def test_constructors_show_the_worlds_defaults_and_constants_and_build_what_they_show(id):
+    spec = gym.spec(id)
+    for path in (spec.entry_point, spec.vector_entry_point):
+        module, name = path.split(":")
+        kind = getattr(importlib.import_module(module), name)
+        shown = {p.name: p.default for p in inspect.signature(kind).parameters.values()}
+        assert ... not in shown.values()
+        env = kind(**shown)
+        world = env.world
+        assert {name: shown[name] for name in dataclasses.asdict(world)} == dataclasses.asdict(type(world)())
+        assert (env.obs_type, env.image_size) == (shown["obs_type"], (shown["image_size"],) * 2)
+        assert same(env.reset(seed=3), kind(num_envs=1).reset(seed=3) if "num_envs" in shown else kind().reset(seed=3))
+        for group in world.groups:
+            assert kind(systems=group).distribution == world.groups[group]
+        with pytest.raises(ValueError, match="systems"):
+            kind(systems="nowhere")
+        with pytest.raises(ValueError, match="did you mean 'obs_type'"):
+            kind(obs_typ="state")
+
+        class Child(kind):
+            def __init__(self, width: int = 3) -> None:
+                super().__init__(image_size=8 * width)
+
+        assert list(inspect.signature(Child).parameters) == ["width"]
+        assert Child().image_size == (24, 24)
+    limit = inspect.signature(kind).parameters["max_episode_steps"].default
+    assert limit == kind().max_episode_steps == spec.max_episode_steps
+    assert kind(max_episode_steps=None).max_episode_steps is None
+
+
+@every_env
+def test_the_slots_of_a_native_vector_have_the_attributes_of_single_environments(id):
+    native, sync = (gym.make_vec(id, num_envs=2, vectorization_mode=mode, obs_type="state") for mode in (None, "sync"))
+    properties = native.unwrapped.persistent_properties
+    names = ["state", "initial_state", "system", "systems", "distribution", "world", "persistent_properties"]
+    names += ["obs_type", "image_size", "running", "render_mode", "metadata", "observation_space", "action_space"]
+    first, actions = properties.names[0], np.zeros((3, *native.single_action_space.shape), np.float32)
+    calls = [("get_state",), ("vary", first, [properties.nominal[0]]), ("sensitivity", first, actions)]
+    for env in (native, sync):
+        with pytest.raises(ResetNeeded):
+            env.get_attr("system")
+        with pytest.raises(AttributeError, match="stat"):
+            env.get_attr("stat")
+        env.set_attr("label", ["a", "b"])
+        env.reset(seed=[4, 2])
+        with pytest.raises(AttributeError, match="system"):
+            env.set_attr("system", None)
+        env.action_space.seed(0)
+        for _ in range(3):
+            env.step(env.action_space.sample())
+    for name in ["label", "np_random_seed", *names]:
+        ours, theirs = native.get_attr(name), sync.get_attr(name)
+        assert isinstance(ours, tuple)
+        assert same(ours, theirs), name
+        assert same(native.call(name), theirs), name
+    for call in calls:
+        assert same(native.call(*call), sync.call(*call)), call
+    results = (env.call("counterfactual", [properties.nominal], actions) for env in (native, sync))
+    for ours, theirs in zip(*results, strict=True):
+        assert same(vars(ours), vars(theirs))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from sprii_envs.fields import check, choice, flag, instance, integer, integers, number, numbers, option
+from sprii_envs.fields import check, check_seed, choice, flag, instance, integer, integers, number, numbers, option
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,14 @@ class Toy:
 
 
 NO_NUMBERS = [True, np.True_, "1", b"1", None, float("nan"), float("inf"), 10**40, 10**5000, 1j, [1], {}, object()]
-NO_NUMBERS += [np.array(1), np.array([1]), np.datetime64("2020-01-01"), np.complex64(1), np.ma.masked]
+NO_NUMBERS += [
+    np.array(1),
+    np.array([1]),
+    np.datetime64("2020-01-01"),
+    np.timedelta64(1, "s"),
+    np.complex64(1),
+    np.ma.masked,
+]
 
 
 @pytest.mark.filterwarnings("error")
@@ -102,3 +109,11 @@ def test_options_of_scripts_have_a_range(text: str, capsys: pytest.CaptureFixtur
         parser.parse_args(["--steps", text])
     assert "error: argument --steps: " in capsys.readouterr().err
     assert parser.parse_args(["--steps", "7"]).steps == 7
+
+
+def test_seeds_of_environments_have_at_most_128_bits():
+    assert check_seed(None) is None
+    assert (check_seed(np.int64(3)), check_seed(2**128 - 1)) == (3, 2**128 - 1)
+    for seed in (1.5, "12", True, np.array([1]), np.timedelta64(1), -1, 2**128):
+        with pytest.raises(ValueError, match=r"^seed\[2\] is .*; legal: an integer >= 0, at most 3402"):
+            check_seed(seed, "seed[2]")

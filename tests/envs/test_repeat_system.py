@@ -109,7 +109,7 @@ def test_is_rebuilt_from_its_spec():
 
 @pytest.mark.parametrize("episodes", [0, -1, 2.0, True, None])
 def test_bad_counts_are_refused(episodes):
-    with pytest.raises(ValueError, match=f"episodes must be an int ≥ 1, got {episodes}"):
+    with pytest.raises(ValueError, match=f"episodes is {episodes}; legal: an integer >= 1"):
         make(episodes)
 
 

@@ -563,5 +563,5 @@ def test_a_single_encoder_hears_of_its_own_shapes():
     with pytest.raises(ValueError, match=r"numbers of shape \(3, 2\)"):
         env.reset(seed=0)
     for name in ("size", "history"):
-        with pytest.raises(ValueError, match=f"an encoder needs {name}"):
+        with pytest.raises(ValueError, match=f"an encoder's {name} is"):
             ContextObservation(gym.make(PENDULUM), summary, **{"size": 3, name: True})

@@ -392,8 +392,8 @@ def test_relations_audit_prints_what_a_kernel_draws(poke, monkeypatch, capsys, t
         (("--relation", "G1", "--other-system"), "goes with 'label:COLUMN' only"),
         (("--relation", "G1", "--split", "sealed"), "--unseal opens it"),
         (("--relation", "G1", "--split", "trian"), "no split 'trian'"),
-        (("--relation", "G1", "--seed", "-1"), "seed must be at least 0, got -1"),
-        (("--relation", "G1", "--seed", str(2**64)), "seed must be at most 18446744073709551615"),
+        (("--relation", "G1", "--seed", "-1"), "seed is -1; legal: an integer >= 0"),
+        (("--relation", "G1", "--seed", str(2**64)), "an integer >= 0, at most 18446744073709551615"),
         (("--relation", "G2", "--split", "sealed", "--unseal"), "32 of 32 recipients have no legal donor"),
     ],
 )

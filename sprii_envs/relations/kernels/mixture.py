@@ -48,7 +48,8 @@ class Mixture:
     mode: Literal["exact", "iid"] = "exact"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "alpha", float(number("alpha", self.alpha, least=0, most=1)))
+        alpha = float(self.alpha) if isinstance(self.alpha, Fraction) else self.alpha
+        object.__setattr__(self, "alpha", float(number("alpha", alpha, least=0, most=1)))
         choice("mode", self.mode, legal=("exact", "iid"))
         if not isinstance(self.wrong, Derangement | Mismatch):
             raise TypeError(f"wrong must be Derangement(by=...) or Mismatch(factor), got {self.wrong!r}")

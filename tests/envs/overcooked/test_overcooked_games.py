@@ -280,12 +280,12 @@ def test_bad_input_is_named():
     [
         ({"name": "same"}, "name is 'same'; legal: text, but not 'same'"),
         ({"name": 3}, "name is 3"),
-        ({"options": {"recipes": 3}}, "'recipes' of partner 'x' is 3; legal: None, or a tuple"),
+        ({"options": {"recipes": 3}}, "'recipes' of partner 'x' is 3; legal: a tuple of integers"),
         ({"options": {"recipes": ()}}, "'recipes' of partner 'x' is"),
         ({"options": {"waits": -3}}, "'waits' of partner 'x' is -3; legal: an integer >= 0"),
         ({"options": {"every": "x"}}, "'every' of partner 'x' is 'x'"),
-        ({"family": "cook", "options": {"untold": "x"}}, "'untold' of partner 'x' is 'x'; legal: None"),
-        ({"family": "cook", "options": {"heeds": 1}}, "'heeds' of partner 'x' is 1; legal: True or False"),
+        ({"family": "cook", "options": {"untold": "x"}}, "'untold' of partner 'x' is 'x'; legal: an integer"),
+        ({"family": "cook", "options": {"heeds": 1}}, "'heeds' of partner 'x' is 1; legal: True, False"),
         ({"family": "ippo"}, "'x' has no matrix 'embed.w'"),
         ({"family": "ippo", "parameters": {"embed.w": np.zeros((9, 4))}}, "'embed.b' has shape None, expected"),
     ],
@@ -298,7 +298,7 @@ def test_illegal_partners(fields: dict[str, Any], message: str):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seat": 2}, "seat is 2; legal: 0 or 1"),
+        ({"seat": 2}, "seat is 2; legal: an integer >= 0, at most 1"),
         ({"seat": True}, "seat is True"),
         ({"seed": -1}, "seed is -1; legal: an integer >= 0"),
         ({"episodes": "x"}, "episodes is 'x'"),

@@ -62,7 +62,7 @@ def test_short_rests_are_dropped_and_counted():
         ring.table(shortest=31)
     with pytest.raises(ValueError, match=r"follow one another; of a ring that was filled past its end, say with head="):
         episode_runs(ring.episode, ring.episode % 3)
-    with pytest.raises(TypeError, match=r"head must be an integer, got 0\.5"):
+    with pytest.raises(ValueError, match=r"head is 0\.5; legal: an integer"):
         episode_runs(ring.episode, ring.episode, head=0.5)  # type: ignore[arg-type]
 
 

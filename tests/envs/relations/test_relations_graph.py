@@ -269,11 +269,11 @@ def test_a_state_of_another_graph_is_refused():
         (lambda: Graph([0, 1, 1], [1], episodes=[3, 3]), "episodes must be distinct ids"),
         (lambda: Graph([0, 1, 1], [1], episodes=[3]), "episodes must name 2 nodes"),
         (lambda: Graph([0, 1, 1], [0.5]), "indices must be 1-D integers"),
-        (lambda: knn_graph(np.zeros((4, 2)), 4), "k must be at most 3, got 4"),
+        (lambda: knn_graph(np.zeros((4, 2)), 4), "k is 4; legal: an integer >= 1, at most 3"),
         (lambda: knn_graph(np.zeros(4)), "codes must be numbers of shape"),
         (lambda: knn_graph([[0.0], [np.nan], [1.0]], 1, [7, 5, 6]), "codes must be finite; not so for episodes 5"),
         (lambda: knn_graph(np.zeros((4, 2)), 1, [1, 2, 3]), "episodes must name 4 nodes"),
-        (lambda: random_history(3, 3), "k must be at most 2, got 3"),
+        (lambda: random_history(3, 3), "k is 3; legal: an integer >= 1, at most 2"),
         (lambda: random_history([1, 1, 2], 1), "episodes must be distinct ids"),
     ],
 )

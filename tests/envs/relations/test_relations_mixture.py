@@ -299,12 +299,12 @@ class Sloppy(Uniform):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: Mixture(-0.1), ValueError, r"alpha must be in \[0, 1\], got -0\.1"),
-        (lambda: Mixture(1.1), ValueError, r"alpha must be in \[0, 1\], got 1\.1"),
-        (lambda: Mixture(float("nan")), ValueError, r"alpha must be in \[0, 1\], got nan"),
-        (lambda: Mixture(NOT_A_NUMBER), TypeError, r"alpha must be a number in \[0, 1\], got '0\.5'"),
-        (lambda: Mixture(True), TypeError, r"alpha must be a number in \[0, 1\], got True"),
-        (lambda: Mixture(0.5, mode=NO_MODE), ValueError, "mode must be 'exact' or 'iid', got 'roughly'"),
+        (lambda: Mixture(-0.1), ValueError, r"alpha is -0\.1; legal: a number in \[0, 1\]"),
+        (lambda: Mixture(1.1), ValueError, r"alpha is 1\.1; legal"),
+        (lambda: Mixture(float("nan")), ValueError, r"alpha is nan; legal: a number in \[0, 1\]"),
+        (lambda: Mixture(NOT_A_NUMBER), ValueError, r"alpha is '0\.5'; legal: a number in \[0, 1\]"),
+        (lambda: Mixture(True), ValueError, r"alpha is True; legal"),
+        (lambda: Mixture(0.5, mode=NO_MODE), ValueError, "mode is 'roughly'; legal: exact, iid"),
         (lambda: Mixture(0.5, wrong=NOT_WRONG), TypeError, r"wrong must be Derangement.*got Uniform\(\)"),
         (lambda: Mixture(0.5, NOT_A_KERNEL), TypeError, "correct must be Uniform"),
         (lambda: Mixture(0.5, Derangement()), TypeError, "correct must be Uniform.*got Derangement"),

@@ -111,8 +111,8 @@ def test_another_system_goes_with_labels_only():
         ("candidates", None, "made for the relations G1 and G2, not for 'same system'"),
         ("mismatch:drag", None, "and 'same system' shares 'system': take a relation over the factors, such as G3$"),
         ("uniform", 0.5, "needs the kernel derangement or mismatch:FACTOR, not 'uniform'"),
-        ("derangement", 1.5, r"alpha must be in \[0, 1\], got 1\.5"),
-        ("derangement", float("nan"), r"alpha must be in \[0, 1\], got nan"),
+        ("derangement", 1.5, r"alpha is 1\.5; legal: a number in \[0, 1\]"),
+        ("derangement", float("nan"), r"alpha is nan; legal"),
     ],
 )
 def test_bad_kernels(name, alpha, message):

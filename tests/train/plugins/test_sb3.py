@@ -300,7 +300,7 @@ def test_bad_input_is_refused():
     for arguments, message in (
         ({"optimize_memory_usage": True, "handle_timeout_termination": False}, "optimize_memory_usage"),
         ({"space": spaces.Dict({"a": SPACE})}, "one array"),
-        ({"steps": 0}, "steps must be at least 1"),
+        ({"steps": 0}, "steps is 0; legal: an integer >= 1"),
         ({"kernels": None}, "unknown argument 'kernels'"),
         ({"law": "pairs"}, "law must be one of recipient, pair, balanced, got 'pairs'"),
     ):

@@ -92,7 +92,7 @@ def test_bad_buffers_are_refused():
         tianshou_indices(buffer, columns=("task",))
     with pytest.raises(NoLegalDonorError, match="no episode in the buffer has 12 steps"):
         tianshou_indices(buffer, 12)
-    with pytest.raises(ValueError, match="steps must be at least 1"):
+    with pytest.raises(ValueError, match="steps is 0; legal: an integer >= 1"):
         tianshou_indices(buffer, 0)
     with pytest.raises(TypeError, match="relation must be"):
         tianshou_indices(buffer, relation="system")

@@ -178,9 +178,9 @@ def test_slices_of_every_world_size(bank: Bank):
     ("arguments", "message"),
     [
         ({"rank": 0, "world_size": 4}, "6 pairs cannot be shared evenly by 4 ranks"),
-        ({"rank": 2, "world_size": 2}, "rank must be at most 1"),
+        ({"rank": 2, "world_size": 2}, "rank is 2; legal: an integer >= 0, at most 1"),
         ({"rank": 0}, "both rank and world_size"),
-        ({"size": 0}, "size must be at least 1"),
+        ({"size": 0}, "size is 0; legal: an integer >= 1"),
     ],
 )
 def test_bad_batches_are_refused(bank: Bank, arguments, message):
