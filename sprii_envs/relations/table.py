@@ -213,7 +213,7 @@ class EpisodeTable:
         """The sub-table of the first `rollouts` episodes of every system: those of rollout 0…rollouts−1.
 
         The R2, R4 and R8 of the paper: nested, so a smaller budget takes episodes away and changes none. ValueError
-        naming the systems that lack one of them, or for a budget below 1; TypeError for one that is no integer.
+        naming the systems that lack one of them, or for a budget that is no integer of at least 1.
         """
         rollouts = integer("the budget of rollouts", rollouts, least=1)
         codes, systems = self.codes("system")
