@@ -327,9 +327,9 @@ def test_substeps_and_constants_must_suit_every_legal_system():
         PokeWorld(substeps=20.5)
     with pytest.raises(ValueError, match="substeps"):
         PokeWorld(finger_mass=0.01)
-    with pytest.raises(ValueError, match=r"start_near = 0\.1"):
+    with pytest.raises(ValueError, match=r"start_near is 0\.1"):
         PokeWorld(start_near=0.1)
-    with pytest.raises(ValueError, match="goal_x = 2"):
+    with pytest.raises(ValueError, match="goal_x is 2"):
         PokeWorld(goal_x=2)
     for name, value in (("mass", 0.05), ("drag", -1.0), ("stiffness", 1e5), ("stiffness", 0.0)):
         with pytest.raises(ValueError, match=f"property '{name}'"):

@@ -26,7 +26,7 @@ def test_every_number_of_a_bank_has_an_upper_end(huge, tmp_path):
 def test_every_number_of_a_collection_has_an_upper_end(huge):
     env = gym.make("sprii/D-Clean-v0")
     for change in ({"systems": huge}, {"episodes_per_system": huge}, {"steps": huge}):
-        with pytest.raises(ValueError, match=f"{next(iter(change))} is {huge}; legal: an integer >= 1, at most 1000000"):
+        with pytest.raises(ValueError, match=f"{next(iter(change))} is {huge}; legal: .*, at most 1000000"):
             collect_related(env, None, **{"systems": 1, "steps": 2, **change})
     with pytest.raises(ValueError, match=f"num_envs is {huge}; legal: an integer >= 1, at most 10000000"):
         gym.make_vec("sprii/D-Clean-v0", num_envs=huge)
