@@ -370,7 +370,7 @@ def test_forked_workers_say_how_to_start_them():
     try:
         envs.reset_async(seed=0)  # type: ignore[attr-defined]
         with pytest.raises(RuntimeError, match='context="spawn"'):
-            envs.reset_wait(timeout=60)  # type: ignore[attr-defined]
+            envs.reset_wait(timeout=240)  # type: ignore[attr-defined]
     finally:
         envs.close(terminate=True)
 
@@ -395,7 +395,7 @@ def test_nothing_waits_for_ever_in_a_fork():
         process = context.Process(target=_message, args=(call, theirs))
         process.start()
         try:
-            assert mine.poll(60)
+            assert mine.poll(240)
             assert 'context="spawn"' in mine.recv()
         finally:
             process.kill()
