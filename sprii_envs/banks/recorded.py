@@ -169,6 +169,8 @@ class Recording:
     sealed: tuple[str, ...] = ()
     _rows: list[dict[str, Any]] = field(default_factory=list, init=False, repr=False)
     _pending: list[str] = field(default_factory=list, init=False, repr=False)
+    _kinds: dict[str, type] = field(default_factory=dict, init=False, repr=False)
+    _ids: set[Any] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.streams:
@@ -219,6 +221,8 @@ class Recording:
         journal = self._partial / _JOURNAL
         journal.touch()
         self._rows = files.read_json_lines(journal, StoreError, f"remove {self._partial}")
+        for number, row in enumerate(self._rows):
+            self._check_labels(row, f"{journal}, line {number + 1}")
         text = journal.read_text(encoding="utf-8")
         os.truncate(journal, len(text[: text.rfind("\n") + 1].encode()))
         lengths = np.array([row["length"] for row in self._rows], np.int64)
@@ -255,13 +259,33 @@ class Recording:
             data[name] = np.ascontiguousarray(array, spec.dtype).tobytes()
         row = {"length": length, **{k: v.item() if hasattr(v, "item") else v for k, v in labels.items()}}
         if self._rows and set(row) != set(self._rows[0]):
-            raise StoreError(f"{place}: its labels are {sorted(row)}, those of the first {sorted(self._rows[0])}")
+            raise StoreError(
+                f"{place}: its labels are {sorted(row)}, those of the first {sorted(self._rows[0])}; another recording "
+                f"begins when {self._partial} is removed"
+            )
+        self._check_labels(row, place)
         for name, block in data.items():
             self._handles[name].write(block)
         self._rows.append(row)
         self._pending.append(json.dumps(row) + "\n")
         if time.monotonic() - self._synced >= SYNC_SECONDS:
             self._sync()
+
+    def _check_labels(self, row: Mapping[str, Any], place: str) -> None:
+        """StoreError for a label that no column of a table can hold; the table is made at the end, too late to mend."""
+        kinds: dict[str, type] = {}
+        for name, value in row.items():
+            numeric = isinstance(value, int | float) and not isinstance(value, bool)
+            kinds[name] = float if numeric else type(value)
+            if kinds[name] not in (float, bool, str):
+                raise StoreError(f"{place}: its label {name!r} is {value!r}; legal: a number, text, or True or False")
+            if self._kinds.get(name, kinds[name]) is not kinds[name]:
+                raise StoreError(f"{place}: its label {name!r} is {value!r}, those before are of another type")
+        if row.get("episode") in self._ids:
+            raise StoreError(f"{place} is recorded already; legal: ids that differ")
+        self._kinds = kinds
+        if "episode" in row:
+            self._ids.add(row["episode"])
 
     def _sync(self) -> None:
         """Everything appended to the disk; the journal names an episode only when its arrays are there."""

@@ -19,6 +19,8 @@ from sprii_envs import files
 from sprii_envs.banks.ranges import Ranges, ranges
 from sprii_envs.fields import check, choice
 from sprii_envs.relations import EpisodeTable
+from sprii_envs.relations.coercion import integer_array
+from sprii_envs.relations.rows import TableRows
 from sprii_envs.relations.table import few
 from sprii_envs.relations.windows import WindowPairs
 
@@ -226,28 +228,30 @@ class ArrayStore(WindowStore):
     def windows(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> NDArray[Any]:
         """Windows of a column: steps starts…starts+length−1 of episodes by their ids, (n, length, *item).
 
-        A faster stream gives (n, length, rate, *item), a slower one holds its last entry. StoreError for an unknown
-        column or episode and for a window that is not inside its episode.
+        Rows that know their table are read as the episodes that they stand for. A faster stream gives
+        (n, length, rate, *item), a slower one holds its last entry. StoreError for an unknown column or episode, rows
+        of another store's table, and for a window that is not inside its episode.
         """
         stream = self.stream(column)
-        ids = np.atleast_1d(np.asarray(episodes))
-        known = self.table["episode"][self._order]
-        at = np.searchsorted(known, ids).clip(max=len(known) - 1)
-        if (wrong := known[at] != ids).any():
-            raise StoreError(f"{self.name}: no episode {few(np.unique(ids[wrong]))}")
         try:
             where = ranges(
-                self.table["length"],
-                stream.per == "transition",
-                self._order[at],
-                starts,
-                length,
-                column,
+                self.table["length"], stream.per == "transition", self._rows(episodes), starts, length, column,
                 self.table["episode"],
-            )
+            )  # fmt: skip
         except ValueError as error:
             raise StoreError(f"{self.name}: {error}") from None
         return stream.windows(where, self._offsets[column])
+
+    def _rows(self, episodes: ArrayLike) -> NDArray[np.int64]:
+        """Where episodes stand in the table, by their ids or as rows that know their table."""
+        located = self.table.locate(episodes)
+        if isinstance(located, TableRows):
+            return np.asarray(located)
+        ids, known = np.atleast_1d(integer_array("episodes", located)), self.table["episode"][self._order]
+        at = np.searchsorted(known, ids).clip(max=len(known) - 1)
+        if (wrong := known[at] != ids).any():
+            raise ValueError(f"no episode {few(np.unique(ids[wrong]))}")
+        return self._order[at]
 
     def verify(self, *, checksums: bool = True) -> None:
         """StoreError if the arrays are no longer those that the fingerprint was taken of."""

@@ -110,6 +110,10 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
     if launcher != "local":
         named_launcher(launcher, workers=workers, threads=1)
     stores = {group.world: named_setting(group.world).open_store(plan.root) for group in plan.target.groups}
+    for group in plan.target.groups:  # and whatever can be known to fail, before anything is trained
+        if isinstance(group, Group):
+            setting, learner = named_setting(group.world), plan.budget(group).learner
+            setting.check(stores[group.world], learner, cases="task" in group.measures)
     cells = [cell for group in plan.target.groups for cell in cells_of(plan, group, stores[group.world])]
     root = plan.root / "cells"
     found = run_grid(cells, root, workers=workers, launcher=launcher)
@@ -141,7 +145,8 @@ def _page(plan: Plan, rows: list[dict[str, Any]], stores: dict[str, Store], comm
     verdicts = [*judge(target.claims, measured), *target.untested] if judged else [
         Verdict("The paper's statements", "not tested", "this preset checks that everything runs")
     ]  # fmt: skip
-    tables: list[Table] = list(target.tables(measured)) if measured else []
+    shown = rows if target.partial else measured
+    tables: list[Table] = list(target.tables(shown)) if shown else []
     try:
         panels = paper_panels(target.label)
     except ValueError:

@@ -1,5 +1,6 @@
 """One learner, one file. `LEARNERS` maps the name in a checkpoint to (class, config class)."""
 
+from dataclasses import is_dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -36,8 +37,10 @@ def register_learner(name: str, cls: type[nn.Module], config: type[Any]) -> None
     An installed package may name `(cls, config)` in the entry-point group `sprii.learners` in place of the call.
 
     Raises:
-        ValueError: for a name, a class or a config class that is another learner's.
+        ValueError: for a config that is no dataclass, or a name, a class or a config class that is another learner's.
     """
+    if not (isinstance(config, type) and is_dataclass(config)):
+        raise ValueError(f"the config of the learner {name!r} is {config!r}; legal: a dataclass")
     for other, (known, known_config) in LEARNERS.items():
         if other == name and (known, known_config) != (cls, config):
             raise ValueError(f"the learner {name!r} is registered as {known.__qualname__}; choose another name")

@@ -75,6 +75,7 @@ class Setting:
         sealed: of a second store, of the systems kept for a last evaluation.
         cases: a source → the cases that task readers are fitted on; None are presents and windows as in `window_cases`.
         case_horizons, case_count: of those, steps ahead and cases a system.
+        unsealed: whether reports measure sealed splits too, as the paper's do. Nothing is ever fitted there.
         claims: of the report `setting:NAME`, see `reports.claims.Claim`.
     """
 
@@ -93,6 +94,7 @@ class Setting:
     cases: Callable[[Any], Any] | None = None
     case_horizons: tuple[int, ...] = (1, 4, 16)
     case_count: int = 16
+    unsealed: bool = False
     claims: tuple[Any, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -152,6 +154,10 @@ class Setting:
 
     def reader(self, store: Store, config: Any) -> WindowReader:
         """The reader of a learner's observations: frames of its `image` size, at its `horizons`."""
+        if not hasattr(config, "horizons"):
+            raise ValueError(
+                f"{type(config).__name__} has no field 'horizons', the steps ahead that its learner predicts"
+            )
         labels = self.properties if getattr(config, "context", None) == "supervised" else ()
         return WindowReader(
             store, self.history, config.horizons, labels, getattr(config, "image", 0),
@@ -166,6 +172,31 @@ class Setting:
             self.reader(store, config), table, relation=relation, kernel=kernel, pairs=pairs, seed=seed,
             shortest=self.shortest,
         )  # fmt: skip
+
+    def check(self, store: Store, config: Any, *, cases: bool = False) -> None:
+        """What can be said of a learner's windows before anything is trained, and of the `cases` of task readers.
+
+        Raises:
+            ValueError: naming a column or property that the store lacks, or an anchor without room in its episodes.
+        """
+        self.reader(store, config)
+        for name in self.properties:
+            _ = store.table[name]
+        shortest = min(int(self.episodes(store, split, unseal=True)["length"].min()) for split in store.splits)
+        for anchor in self.anchors:
+            if not self.history - 1 <= anchor < shortest:
+                raise ValueError(
+                    f"the setting {self.name!r} has the anchor {anchor}; legal: {self.history - 1} to {shortest - 1}, "
+                    f"where a history of {self.history} ends and the shortest episode of {store.name} does"
+                )
+
+        for split in ("train", "validation") if cases else ():
+            counts = np.unique(self.episodes(store, split)["system"], return_counts=True)[1]
+            if (counts != counts[0]).any() or self.case_count % counts[0]:
+                raise ValueError(
+                    f"the setting {self.name!r} has case_count {self.case_count}; legal: a multiple of the episodes of "
+                    f"a system, as many for all; those of {split} have {counts.min()} to {counts.max()}"
+                )
 
     def learner_config(self, config: Any, recipe: Recipe) -> Any:
         """A learner's config with the context that a recipe asks for.

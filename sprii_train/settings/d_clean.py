@@ -40,7 +40,13 @@ D_CLEAN_BUDGETS = {
 }
 
 D_CLEAN = Setting(
-    "d-clean", Built(PROTOCOL), properties=("drag",), history=24, anchors=(24, 32, 40, 47), budgets=D_CLEAN_BUDGETS
+    "d-clean",
+    Built(PROTOCOL),
+    properties=("drag",),
+    history=24,
+    anchors=(24, 32, 40, 47),
+    budgets=D_CLEAN_BUDGETS,
+    unsealed=True,
 )
 D_CLEAN_SMALL = replace(D_CLEAN, store=Built(PROTOCOL.replace(systems={"train": 60, "validation": 20, "test": 20})))
 """The bank of a smoke run of `tab:dclean-full`."""

@@ -49,6 +49,7 @@ POKE = Setting(
     anchors=(24, 32, 40, 47),
     budgets=POKE_BUDGETS,
     factors=POKE_FACTORS,
+    unsealed=True,
 )
 POKE_ROLLOUTS = tuple(
     Setting(
@@ -59,6 +60,7 @@ POKE_ROLLOUTS = tuple(
         POKE.anchors,
         POKE_BUDGETS,
         POKE_FACTORS,
+        unsealed=True,
     )
     for rollouts in (2, 4, 8)
 )

@@ -47,4 +47,5 @@ SPRING = Setting(
     kind="forced",
     shortest=16,
     sealed=Built(SPRING_SEALED),
+    unsealed=True,
 )

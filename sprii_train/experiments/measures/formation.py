@@ -18,7 +18,7 @@ ROUNDS = 12  # of donors drawn for a recipient system
 
 
 def formation(source: Source) -> dict[str, Any]:
-    """`{split: measures}` of every held-out split of the bank, the held-back ones included.
+    """`{split: measures}` of every held-out split of the store; of sealed ones where the setting says so.
 
     Measures are those of `formation.formation_row` (ridge and MLP probes of centroids, ridge probes of single
     histories), with the errors of `prediction` where windows have a future. `intervals` are [low, high] of the geometry
@@ -30,7 +30,7 @@ def formation(source: Source) -> dict[str, Any]:
     row: dict[str, Any] = {}
     kept: dict[str, NDArray[np.float64]] = {}
     for split in store.splits:
-        if split == "train":
+        if split == "train" or (split in store.sealed_splits and not setting.unsealed):
             continue
         held_out = measured_windows(setting, learner, store, split, unseal=True)
         found = measure_formation(train, held_out, factors, seed=SEED, draws=DRAWS)

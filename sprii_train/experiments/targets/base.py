@@ -76,6 +76,7 @@ class Target:
         pictures: rows → figures.
         note: what differs from the paper whatever the budget.
         untested: statements that are not judged, each with the reason.
+        partial: whether its tables are also of rows that lack a measure.
     """
 
     label: str
@@ -86,6 +87,7 @@ class Target:
     pictures: Callable[[Sequence[Row]], list[Picture]] = field(default=lambda rows: [])
     note: str = ""
     untested: tuple[Verdict, ...] = ()
+    partial: bool = False
 
     @property
     def folder(self) -> str:

@@ -42,6 +42,7 @@ def setting_target(setting: Setting) -> Target:
         (Group(setting.name, ARMS, MEASURES, CORE),),
         tables,
         setting.claims,
+        partial=True,
         note="`align-random` pairs histories of different systems: what an arm has over it, the relation gave. "
         "Untrained is the same network with its first weights.",
     )

@@ -249,3 +249,42 @@ def test_plain_arrays_make_a_store() -> None:
 def test_a_rate_that_no_stream_has_is_refused(rate: Any) -> None:
     with pytest.raises(ValueError, match=r"the rate of a stream is .*; legal: a positive integer, or 1/k"):
         Stream(np.zeros(3), rate)
+
+
+def test_a_bare_integer_whose_table_is_not_known(tmp_path: Path) -> None:
+    """Rows of a split are read as its episodes, whatever rows these have in the store; another store's are refused."""
+    ids = np.random.default_rng(3).permutation(10)
+    table = EpisodeTable(
+        {"episode": ids, "system": np.arange(10) // 2, "length": np.full(10, 8), "split": ["test"] * 4 + ["train"] * 6}
+    )
+    store = ArrayStore(table, {"x": np.repeat(ids.astype(float), 8)[:, None]})  # every entry is its episode's id
+    train = store.split("train").select(np.arange(6)[::-1])
+    pairs = PairSampler(train, SAME_SYSTEM, seed=0).batch(0, 9)
+    windows = WindowSampler(train, history=4, horizon=2, seed=1).batch(0, pairs)
+    for side, rows in zip(store.read(windows, "x", 4), (windows.recipient, windows.donor), strict=True):
+        assert (side[:, :, 0] == train["episode"][np.asarray(rows)][:, None]).all()
+    other = ArrayStore(
+        EpisodeTable({"episode": ids, "system": ids, "length": np.full(10, 8)}), {"x": np.zeros((80, 1))}
+    )
+    with pytest.raises(StoreError, match="another store's table"):
+        other.windows("x", windows.recipient, windows.recipient_start, 4)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"system": "a", "episode": "e0"}, "is recorded already; legal: ids that differ"),
+        ({"system": "a", "episode": "e1", "mass": None}, "its label 'mass' is None; legal: a number, text"),
+        ({"system": "a", "episode": "e1", "mass": [1.0]}, r"its label 'mass' is \[1.0\]; legal"),
+        ({"system": 3, "episode": "e1", "mass": 1.0}, "'system' is 3, those before are of another type"),
+    ],
+)
+def test_a_bad_label_is_refused_when_it_is_given_and_costs_nothing(
+    tmp_path: Path, labels: dict[str, Any], message: str
+) -> None:
+    with Recording(tmp_path / "bank", STREAMS) as recording:
+        recording.append(episode(0)[0], system="a", episode="e0", mass=1)
+        with pytest.raises(StoreError, match=message):
+            recording.append(episode(1)[0], **{"mass": 2.0} | labels)
+        recording.append(episode(1)[0], system="b", episode="e1", mass=2.5)
+    assert RecordedBank(tmp_path / "bank").table["mass"].tolist() == [1.0, 2.5]

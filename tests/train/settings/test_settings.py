@@ -98,3 +98,35 @@ def test_sealed_banks(tmp_path: Path):
     assert bank.protocol == sealed
     with pytest.raises(ValueError, match="the setting 'poke' has no sealed bank"):
         POKE.open_sealed(tmp_path)
+
+
+def test_what_can_be_known_to_fail_is_refused_before_anything_is_trained(tmp_path: Path):
+    from dataclasses import dataclass
+
+    from sprii_envs.banks import ArrayStore
+    from sprii_envs.relations import EpisodeTable
+    from sprii_train.settings import Setting
+
+    @dataclass(frozen=True)
+    class Config:
+        horizons: tuple[int, ...] = (1, 2)
+
+    systems = np.repeat(np.arange(6), 2)
+    split = np.where(systems < 4, "train", "validation")
+    table = EpisodeTable(
+        {"episode": np.arange(12), "system": systems, "length": np.full(12, 20), "split": split, "mass": systems * 1.0}
+    )
+    store = ArrayStore(table, {"x": np.zeros((12, 20, 2)), "u": np.zeros((12, 19, 1))})
+    good = Setting("own", lambda folder: store, ("mass",), 8, (7, 19), observation="x", action="u", case_count=4)
+    good.check(store, Config(), cases=True)
+    for changes, message in (
+        ({"observation": "y"}, "no column 'y'"),
+        ({"properties": ("mas",)}, "no column 'mas'"),
+        ({"anchors": (6,)}, "'own' has the anchor 6; legal: 7 to 19"),
+        ({"anchors": (20,)}, "has the anchor 20"),
+        ({"case_count": 5}, "case_count 5; legal: a multiple of the episodes of a system"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            replace(good, **changes).check(store, Config(), cases=True)
+    with pytest.raises(ValueError, match="no field 'horizons'"):
+        good.check(store, object())
