@@ -253,6 +253,9 @@ def _unless(value: Any, usual: str) -> str | None:
 
 
 def _columns(table: EpisodeTable, names: tuple[str, ...]) -> NDArray[np.float64]:
+    for name in names:
+        if table[name].dtype.kind not in "iuf" or not np.isfinite(table[name]).all():
+            raise ValueError(f"the property {name!r} is given as a label, but is not a finite number in every episode")
     return np.stack([table[name] for name in names], axis=1)
 
 

@@ -14,7 +14,9 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
+from functools import partial
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any, Protocol
 
 import torch
@@ -22,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from sprii_envs.fields import check, choice, instance, integer, number
-from sprii_envs.files import read_json, write_json
+from sprii_envs.files import absolute, read_json, write_json
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError, load_training_state, save_training_state, training_states
 from sprii_train.identity import code_of, learner_state, plain_attributes
@@ -213,7 +215,7 @@ def fit(
         NonFiniteLoss: naming the term and the last good checkpoint.
         Interrupted: after SIGTERM or SIGINT, with a checkpoint written.
     """
-    root = Path(directory)
+    root = absolute(directory)
     distributed.join()
     device = distributed.own_device(config.device)
     precision = resolve_precision(config)
@@ -326,7 +328,9 @@ def _describe(
                 'fit(identity={"data": …}) a hash or a name of them'
             )
         run["data"], run["data_attributes"] = describe(), plain_attributes(data)[:16]
-        parts += [type(data), *(type(value) for value in getattr(data, "__dict__", {}).values())]
+        held = getattr(data, "__dict__", {}).values()
+        parts += [data if isinstance(data, FunctionType | partial) else type(data), *map(type, held)]
+        parts += [value for value in held if isinstance(value, FunctionType | MethodType | partial)]
     return json.loads(json.dumps(run | {"code": code_of(*ENGINE, *parts)} | identity))
 
 

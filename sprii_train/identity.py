@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 import sys
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from types import (
@@ -49,6 +49,8 @@ _KEEPERS = (
 """Modules that keep what others compute."""
 _LAWS = ("sprii_envs.relations", "sprii_envs.standardiser")
 """What a bank's fingerprint does not cover of how its episodes become batches."""
+_INDIRECT = frozenset({"getattr", "vars", "globals", "eval", "exec", "import_module", "__import__"})
+"""Names by which code reaches what it does not name."""
 _PLACED = ("__doc__", "__firstlineno__")  # that a class body stores, and that say nothing of what it does
 
 
@@ -153,17 +155,28 @@ class _Walk:
         if isinstance(value, CodeType):
             return self._instructions(value)
         if isinstance(value, ModuleType):
-            return f"module {value.__name__}"
+            return self._whole_module(value)
         if (source := _uncompiled(value)) is not value:
             return f"compiled {self.of(source)}"
         if isinstance(value, FunctionType | type):
             return self._reference(value)
-        if type(value) in (tuple, frozenset):
-            parts = [self.of(item) for item in value]
-            return f"{type(value).__name__}({', '.join(parts if type(value) is tuple else sorted(parts))})"
+        if type(value) is tuple:
+            return f"tuple({', '.join(map(self.of, value))})"
+        if type(value) is frozenset:
+            return f"frozenset({', '.join(self._unordered(value))})"
         self._kept.append(value)
         self._seen[id(value)] = f"#{len(self._seen)}"
         return f"{self._seen[id(value)]}={self._object(value)}"
+
+    def _whole_module(self, module: ModuleType) -> str:
+        """A module held as a value: of one's own all of its file counts, for nobody can tell what of it is used."""
+        if (
+            not self._foreign(module.__name__)
+            and _top(module.__name__) != "sprii_train"
+            and (file := getattr(module, "__file__", None))
+        ):
+            self._code[module.__name__].append(self._instructions(_file_code(file)))
+        return self.name(module, f"module {module.__name__}")
 
     def _reference(self, value: Any) -> str:
         module = _module(value)
@@ -174,11 +187,21 @@ class _Walk:
         self._waiting.append((module, value))
         return self.name(value, f"{label}#{self._counts[label]}")
 
+    def _unordered(self, values: Iterable[Any]) -> list[str]:
+        """Descriptions of a set's members, each by itself: their order is another in every process."""
+        parts, seen = [], self._seen
+        for item in values:
+            self._seen = {}
+            parts.append(self.of(item))
+        self._seen = seen
+        return sorted(parts)
+
     def _object(self, value: Any) -> str:
         kind = type(value)
-        if kind in (list, set):
-            parts = [self.of(item) for item in value]
-            return f"{kind.__name__}({', '.join(parts if kind is list else sorted(parts))})"
+        if kind is list:
+            return f"list({', '.join(map(self.of, value))})"
+        if kind is set:
+            return f"set({', '.join(self._unordered(value))})"
         if kind is dict:
             return f"dict({', '.join(f'{self.of(k)}: {self.of(v)}' for k, v in value.items())})"
         if isinstance(value, Enum):
@@ -238,11 +261,18 @@ class _Walk:
         names, attributes, imported = _references(code, value.__globals__)
         outer = value.__globals__
         modules = [m for m in map(self._own_module, imported) if m is not None]
+        indirect = _INDIRECT & {*names, *attributes}
         for name in names:
             if name in outer:
-                parts.append(f"{name} {self.of(outer[name])}")
-                if isinstance(module := outer[name], ModuleType) and not self._foreign(module.__name__):
+                module = outer[name]
+                if isinstance(module, ModuleType) and not indirect:  # what is used of it follows
+                    parts.append(f"{name} module {module.__name__}")
+                else:
+                    parts.append(f"{name} {self.of(module)}")
+                if isinstance(module, ModuleType) and not self._foreign(module.__name__):
                     modules.append(module)
+        if indirect & {"globals", "eval", "exec"} and (own := self._own_module(value.__module__)) is not None:
+            parts.append(self._whole_module(own))
         for module in modules:  # grows while it is walked, by modules in modules
             for name in attributes:
                 if name in vars(module):

@@ -16,7 +16,7 @@ import mmap
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -220,9 +220,15 @@ class Recording:
         """Episodes of the journal, and every file cut behind the last of them."""
         journal = self._partial / _JOURNAL
         journal.touch()
-        self._rows = files.read_json_lines(journal, StoreError, f"remove {self._partial}")
-        for number, row in enumerate(self._rows):
-            self._check_labels(row, f"{journal}, line {number + 1}")
+        remedy = f"remove {self._partial}"
+        lines = files.read_json_lines(journal, StoreError, remedy)
+        for number, line in enumerate(lines, 1):
+            row = line.get("labels")
+            length = row.get("length") if isinstance(row, dict) else None
+            if not isinstance(length, int) or length < 1 or "sha256" not in line or set(row) != set(lines[0]["labels"]):
+                raise StoreError(f"{journal}, line {number} is damaged: no labels and checksum of an episode; {remedy}")
+            self._check_labels(row, f"{journal}, line {number}")
+        self._rows = [line["labels"] for line in lines]
         text = journal.read_text(encoding="utf-8")
         os.truncate(journal, len(text[: text.rfind("\n") + 1].encode()))
         lengths = np.array([row["length"] for row in self._rows], np.int64)
@@ -233,6 +239,23 @@ class Recording:
             if file.stat().st_size < count:
                 raise StoreError(f"{file} is shorter than its journal says; remove {self._partial}")
             os.truncate(file, count)
+        self._check_arrays([line["sha256"] for line in lines])
+
+    def _check_arrays(self, digests: Sequence[str]) -> None:
+        """StoreError unless the arrays of every episode taken up are the bytes that were appended."""
+        with ExitStack() as stack:
+            names = sorted(self.streams)
+            handles = [stack.enter_context(open(self._partial / _file(n, self.streams[n]), "rb")) for n in names]
+            for number, (row, digest) in enumerate(zip(self._rows, digests, strict=True)):
+                whole = hashlib.sha256()
+                for name, handle in zip(names, handles, strict=True):
+                    spec = self.streams[name]
+                    whole.update(handle.read(int(spec.counts(np.array([row["length"]]))[0]) * spec.entry_bytes))
+                if whole.hexdigest() != digest:
+                    raise StoreError(
+                        f"{self._partial}: the arrays of episode {row.get('episode', number)} are damaged: not what "
+                        f"was appended; remove {self._partial}"
+                    )
 
     def append(self, arrays: Mapping[str, NDArray[Any]], **labels: Any) -> None:
         """One episode: an array (entries, *shape) a stream, and its labels; `length` is that of the streams.
@@ -267,7 +290,8 @@ class Recording:
         for name, block in data.items():
             self._handles[name].write(block)
         self._rows.append(row)
-        self._pending.append(json.dumps(row) + "\n")
+        digest = hashlib.sha256(b"".join(data[name] for name in sorted(data))).hexdigest()
+        self._pending.append(json.dumps({"labels": row, "sha256": digest}) + "\n")
         if time.monotonic() - self._synced >= SYNC_SECONDS:
             self._sync()
 
@@ -277,7 +301,8 @@ class Recording:
         for name, value in row.items():
             numeric = isinstance(value, int | float) and not isinstance(value, bool)
             kinds[name] = float if numeric else type(value)
-            if kinds[name] not in (float, bool, str):
+            whole = name in ("system", "episode", "rollout") and not isinstance(value, int | str)
+            if kinds[name] not in (float, bool, str) or whole or (isinstance(value, int) and abs(value) >= 2**63):
                 raise StoreError(f"{place}: its label {name!r} is {value!r}; legal: a number, text, or True or False")
             if self._kinds.get(name, kinds[name]) is not kinds[name]:
                 raise StoreError(f"{place}: its label {name!r} is {value!r}, those before are of another type")

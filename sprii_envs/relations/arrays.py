@@ -52,4 +52,6 @@ def naming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.filename is not None:  # it cannot be opened: not of the contents
             raise
         reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+        if "pickle" in str(error):  # NumPy's text advises to load it all the same
+            reason = "it holds Python objects, which are never read"
         raise ValueError(f"{os.fspath(path)} is not {what} or is damaged: {reason}") from error

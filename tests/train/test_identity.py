@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import torch
 from tiny import Plain
 
 from sprii_envs.banks import Bank
+from sprii_train import identity
 from sprii_train.checkpoints import CheckpointError
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import TrainConfig, fit
@@ -244,3 +246,45 @@ def test_code_without_a_file_and_another_process(tmp_path: Path):
 def test_installed_packages_count_by_name():
     assert code_of(Plain()).keys() == {"tiny", "sprii_train.protocol", "sprii_train.objectives"}
     assert learner_state(torch.nn.Dropout(0.1)) != learner_state(torch.nn.Dropout(0.2))
+
+
+HELPER = "def loss(x):\n    return x {operator} 2\n"
+HOLDERS = {
+    "class attribute": "class Own:\n    ops = helper\n    def task_loss(self, x):\n        return self.ops.loss(x)",
+    "default": "class Own:\n    def task_loss(self, x, ops=helper):\n        return ops.loss(x)",
+    "mapping": "LIB = {'h': helper}\nclass Own:\n    def task_loss(self, x):\n        return LIB['h'].loss(x)",
+    "getattr": "class Own:\n    def task_loss(self, x):\n        return getattr(helper, 'loss')(x)",
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_a_module_held_as_a_value_counts_as_a_whole(holder, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    digests = []
+    for operator in ("**", "*", "**"):
+        (tmp_path / "held_helper.py").write_text(HELPER.format(operator=operator))
+        (tmp_path / "held_own.py").write_text(f"import held_helper as helper\n{HOLDERS[holder]}\n")
+        for name in ("held_helper", "held_own"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.invalidate_caches()
+        identity._file_code.cache_clear()
+        digests.append(code_of(importlib.import_module("held_own").Own))
+    assert digests[0] == digests[2] != digests[1]
+
+
+def test_a_set_is_the_same_in_every_process(tmp_path):
+    (tmp_path / "own_sets.py").write_text(
+        "import torch\nfrom enum import Enum\nMode = Enum('Mode', 'A B C D')\n"
+        "MODES, KINDS = {*Mode}, frozenset({torch.float32, torch.float16, torch.int8})\n"
+        "class Own:\n    def task_loss(self, x):\n        return x in MODES or x in KINDS\n"
+    )
+    code = "import own_sets\nfrom sprii_train.identity import code_of\nprint(code_of(own_sets.Own))"
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": path},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }  # fmt: skip
+    assert len(runs) == 1

@@ -27,12 +27,14 @@ NAMES = ("[/b]", "[link=http://x.org]y[/link]", "[bold]a", ":cat:", "[", "\\[a]"
     ],
 )
 def test_any_environment_has_a_usable_width(given, columns, monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
-    for name in ("COLUMNS", "LINES") if given is not None else ():
-        monkeypatch.setenv(name, given)
-    monkeypatch.setattr(sys, "__stdout__", None)  # no terminal to ask
-    assert console().width == columns
-    assert size("LINES", None) > 0
+    with monkeypatch.context() as patch:  # undone before pytest, which reads the same variables, reports
+        patch.delenv("COLUMNS", raising=False)
+        for name in ("COLUMNS", "LINES") if given is not None else ():
+            patch.setenv(name, given)
+        patch.setattr(sys, "__stdout__", None)  # no terminal to ask
+        found = console().width, size("LINES", None)
+    assert found[0] == columns
+    assert found[1] > 0
 
 
 def test_names_are_printed_as_they_are(capsys, monkeypatch):

@@ -288,3 +288,22 @@ def test_a_bad_label_is_refused_when_it_is_given_and_costs_nothing(
             recording.append(episode(1)[0], **{"mass": 2.0} | labels)
         recording.append(episode(1)[0], system="b", episode="e1", mass=2.5)
     assert RecordedBank(tmp_path / "bank").table["mass"].tolist() == [1.0, 2.5]
+
+
+@pytest.mark.parametrize("damage", ["array", "journal", "labels"])
+def test_a_damaged_recording_is_not_gone_on_with(tmp_path: Path, damage: str) -> None:
+    recording = Recording(tmp_path / "bank", STREAMS)
+    recording.__enter__()
+    recording.append(episode(0)[0], system="a")
+    recording.__exit__(RuntimeError, RuntimeError(), None)
+    partial = tmp_path / "bank.partial"
+    file = partial / ("imu.f64" if damage == "array" else "journal.jsonl")
+    data = file.read_bytes()
+    damaged = {
+        "array": bytes([data[0] ^ 1]) + data[1:],
+        "journal": b"{}\n",
+        "labels": data.replace(b"length", b"lenght"),
+    }
+    file.write_bytes(damaged[damage])
+    with pytest.raises(StoreError, match=r"damaged.*remove .*bank\.partial"), Recording(tmp_path / "bank", STREAMS):
+        pass
