@@ -4,6 +4,7 @@ TorchRL's and Tianshou's buffers are one long axis of transitions; an episode is
 ring, new episodes are written over old ones: a table describes what it held when the table was made.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -147,6 +148,13 @@ class FlatPairs:
         np.add.at(bounds, self.first, 1)
         np.add.at(bounds, self.first + self._length, -1)
         return bounds.cumsum()[:-1] > 0
+
+    def layout(self) -> str:
+        """SHA-256 (hex) of where in the storage which episode lies: what entry numbers mean."""
+        digest = hashlib.sha256(self.pairs.table.rows_fingerprint().encode())
+        for bounds in (self.first, self._length):
+            digest.update(np.ascontiguousarray(bounds, "<i8").tobytes())
+        return digest.hexdigest()
 
     def batch(self, step: int, n: int) -> tuple[Entries, NDArray[np.bool_]]:
         """Entries (2, n), or with windows (2, n, history), and which pairs (n,) satisfy the relation.

@@ -1,5 +1,6 @@
 """Relation pairs in TorchRL: `ReplayBuffer(storage=..., sampler=RelationSampler(pairs), batch_size=48)`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ class RelationSampler(Sampler):
 
     `pairs`, `windows` and `first` are those of `FlatPairs`. They describe a one-dimensional tensor storage as it is, or
     as it will be once it is filled for the first time. When one of their entries is written again `sample` raises
-    StaleError: give the buffer (`set_sampler`) a sampler of a new table. ValueError for another kind of storage, or one
+    StaleError, and so it does when a buffer has loaded a storage that the table does not describe: give the buffer
+    (`set_sampler`) a sampler of a new table. ValueError for another kind of storage, or one
     that the table reaches beyond.
     """
 
@@ -77,11 +79,22 @@ class RelationSampler(Sampler):
         return entries, {"correct": correct.expand(entries.shape).clone()}
 
     def state_dict(self) -> dict[str, Any]:
-        """The pair sampler's state."""
-        return self.pairs.state_dict()
+        """The pair sampler's state, and what this table has to do with the storage that is saved next to it."""
+        filling = self._legal == 1 and bool((self._writes[self._described] == 0).any())
+        storage = {"layout": self.flat.layout(), "stale": self._stale, "filling": filling}
+        return {**self.pairs.state_dict(), "storage": storage}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue there; ValueError for the state of another law or table."""
+        """Continue there; ValueError for the state of another law or table.
+
+        A buffer has loaded its storage by now. Where the saved sampler lay otherwise in it, or was stale, so is this
+        one from here on, whether its pairs can continue or not. What was stale before remains so.
+        """
+        saved = state_dict.get("storage") if isinstance(state_dict, Mapping) else None
+        if saved is not None:  # a state of the pairs alone says nothing of a storage
+            self._stale |= bool(saved["stale"]) or saved["layout"] != self.flat.layout()
+            if not saved["filling"] and self._legal == 1:
+                self._writes = np.maximum(self._writes, 1)  # the loaded entries are there: no filling is left to do
         self.pairs.load_state_dict(state_dict)
 
     def dumps(self, path: str | Path) -> None:

@@ -289,6 +289,62 @@ def test_a_first_filling_and_what_lies_elsewhere_are_no_change():
         emptied.sample()
 
 
+@pytest.mark.parametrize("dumped", [False, True])
+def test_an_index_over_a_loaded_storage_is_checked(dumped, tmp_path):
+    def ring(lengths, described: bool = True) -> ReplayBuffer:
+        buffer = ReplayBuffer(storage=LazyTensorStorage(60), batch_size=8)
+        buffer.extend(torch.cat([part(episode, length) for episode, length in enumerate(lengths)]))
+        if described:
+            buffer.set_sampler(of_what_it_holds(buffer, 3))
+        return buffer
+
+    def load(into: ReplayBuffer, saved: ReplayBuffer) -> None:
+        if dumped:
+            saved.dumps(tmp_path / "dump")
+            into.loads(tmp_path / "dump")
+        else:
+            into.load_state_dict(saved.state_dict())
+
+    def refuses(buffer: ReplayBuffer) -> None:
+        for _ in range(2):
+            with pytest.raises(StaleError):
+                buffer.sample()
+
+    tens, others = [10] * 6, [7, 13, 5, 15, 8, 12]
+    same = ring(tens)
+    load(same, ring(tens))
+    check(same)
+    same.extend(part(6, 1))
+    refuses(same)
+
+    written, buffer = ring(tens), ring(tens)
+    written.extend(ring(others, described=False)[:])
+    load(buffer, written)
+    refuses(buffer)
+    load(buffer, ring(tens))  # what is stale remains so
+    refuses(buffer)
+
+    buffer = ring(tens)
+    load(buffer, ring(others))  # the same ids and labels elsewhere: nothing of that is in the pairs' fingerprint
+    refuses(buffer)
+
+    buffer = ring(tens)
+    with pytest.raises(ValueError, match="another sampler"):
+        load(buffer, ring([12] * 5))
+    refuses(buffer)
+
+    whole = ring(tens)
+    half = ReplayBuffer(storage=LazyTensorStorage(60), sampler=of_what_it_holds(whole, 3), batch_size=8)
+    half.extend(whole[:30])
+    load(half, whole)
+    check(half)
+    half.storage[30:] = ring(others, described=False)[30:]
+    half.sampler.mark_update(torch.arange(30, 60), storage=half.storage)  # as a writer whose head is at 30
+    refuses(half)
+    half.sampler.load_state_dict(whole.sampler.pairs.state_dict())
+    refuses(half)
+
+
 def test_a_broken_package_says_why(tmp_path):
     (tmp_path / "tensordict.py").write_text("raise OSError('undefined symbol: _ZN3c10')", encoding="utf-8")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import sprii_train.plugins.torchrl"
