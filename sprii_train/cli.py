@@ -587,7 +587,9 @@ def _list_targets() -> None:
     from sprii_train.experiments.targets import ALIASES, TARGETS
     from sprii_train.settings import PRESET_NAMES
 
-    table = Table("table or figure", "what it shows", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("table or figure", min_width=max(map(len, TARGETS)))  # what is copied is never cut off
+    table.add_column("what it shows")
     for name in PRESET_NAMES:
         table.add_column(name, justify="right")
     dclean = {"smoke": "< 1 min", "quick": "10 min", "paper": "35 h"}

@@ -454,6 +454,7 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
     from sprii_train.settings import PRESET_NAMES
 
     monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE)
+    monkeypatch.setenv("COLUMNS", "200")
     status, out, err = in_process(monkeypatch, capsys, "reproduce", "--list")
     assert (status, err) == (0, "")
     head, *lines = out.splitlines()

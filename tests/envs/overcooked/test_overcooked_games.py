@@ -366,7 +366,8 @@ FORK = pytest.mark.filterwarnings("ignore:os.fork", "ignore::UserWarning")
 
 @FORK
 def test_forked_workers_say_how_to_start_them():
-    envs = gym.make_vec("sprii/Overcooked-v0", num_envs=2, vectorization_mode="async")
+    kwargs = {"context": "fork"}  # Linux's default, which another test may have changed
+    envs = gym.make_vec("sprii/Overcooked-v0", num_envs=2, vectorization_mode="async", vector_kwargs=kwargs)
     try:
         envs.reset_async(seed=0)  # type: ignore[attr-defined]
         with pytest.raises(RuntimeError, match='context="spawn"'):

@@ -58,6 +58,7 @@ GRIPPER = Setting(
     action="push",
     case_horizons=(1, 3),
     case_count=8,
+    unsealed=True,
 )
 BIMODAL = replace(GRIPPER, name="bimodal", observation=("touch", "joints"))
 
