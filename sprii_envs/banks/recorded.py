@@ -223,9 +223,9 @@ class Recording:
         remedy = f"remove {self._partial}"
         lines = files.read_json_lines(journal, StoreError, remedy)
         for number, line in enumerate(lines, 1):
-            row = line.get("labels")
-            length = row.get("length") if isinstance(row, dict) else None
-            if not isinstance(length, int) or length < 1 or "sha256" not in line or set(row) != set(lines[0]["labels"]):
+            row: Any = line.get("labels")
+            usual = isinstance(row, dict) and set(row) == set(lines[0]["labels"]) and "sha256" in line
+            if not usual or not isinstance(row.get("length"), int) or row["length"] < 1:
                 raise StoreError(f"{journal}, line {number} is damaged: no labels and checksum of an episode; {remedy}")
             self._check_labels(row, f"{journal}, line {number}")
         self._rows = [line["labels"] for line in lines]
