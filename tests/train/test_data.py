@@ -354,3 +354,12 @@ def test_columns_that_a_store_does_not_have(streams: tuple[ArrayStore, dict[str,
         WindowReader(store, HISTORY, HORIZONS, observation="touch")
     with pytest.raises(ValueError, match="gripper draws no frames: image is 16; legal: 0"):
         WindowReader(store, HISTORY, HORIZONS, image=16, observation="touch", action="push")
+
+
+@pytest.mark.parametrize("values", [["a", "b", "a"] * 2, [0.0, np.nan] * 3, [1.0, np.inf] * 3])
+def test_labels_that_are_no_finite_numbers(streams: tuple[ArrayStore, dict[str, np.ndarray]], values: list):
+    store, arrays = streams
+    table = EpisodeTable({name: store.table[name] for name in store.table.columns} | {"grip": np.array(values)})
+    labelled = ArrayStore(table, {"touch": arrays["touch"]}, name="gripper")
+    with pytest.raises(ValueError, match=r"^the property 'grip' is given as a label, but is not a finite number in"):
+        WindowReader(labelled, HISTORY, HORIZONS, ("grip",), observation="touch", action=None)

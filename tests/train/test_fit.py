@@ -225,6 +225,18 @@ def test_global_randomness_is_left_alone(data: PairedWindows, tmp_path: Path):
     assert random.getstate() == states[2]
 
 
+def test_the_folder_is_the_one_it_was_when_training_began(
+    data: PairedWindows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    train(data, Path("run"), lambda step, _: os.chdir(elsewhere))
+    assert [row["step"] for row in metrics(tmp_path / "run")] == [2, 4, 6, 8, 10]
+    assert [s.name for s in training_states(tmp_path / "run" / "checkpoints")][-1] == "step-00000010"
+    assert not list(elsewhere.iterdir())
+
+
 def test_runs_outside_the_main_thread(data: PairedWindows, tmp_path: Path):
     done: list[dict] = []
     thread = threading.Thread(target=lambda: done.append(train(data, tmp_path, config=replace(CONFIG, steps=2))))

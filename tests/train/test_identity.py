@@ -218,6 +218,23 @@ def test_data_are_compared_by_more_than_they_say(bank: Bank, data: PairedWindows
         run(seeded(Plain), PairedWindows(reader, table, pairs=2), tmp_path)
 
 
+def named_data(scale: float, windows: Windows) -> Callable[[int], Windows]:
+    """A function that says of itself what another of other values says."""
+
+    def scaled(step: int) -> Windows:
+        return windows._replace(observations=windows.observations * scale)
+
+    scaled.identity = lambda: "mine"  # pyright: ignore[reportFunctionMemberAccess]
+    return scaled
+
+
+def test_a_data_function_that_says_what_it_is_is_compared_by_its_code_too(data: PairedWindows, tmp_path: Path):
+    run(seeded(Plain), named_data(1.0, data(0)), tmp_path)
+    run(seeded(Plain), named_data(1.0, data(0)), tmp_path)
+    with pytest.raises(CheckpointError, match=r"code\.test_identity"):
+        run(seeded(Plain), named_data(2.0, data(0)), tmp_path)
+
+
 INTERACTIVE = """
 import torch
 from torch import nn

@@ -97,3 +97,17 @@ def test_links_are_written_through_and_leftovers_collected(tmp_path, kind):
     assert load(link)
     assert link.is_symlink()
     assert os.listdir(disk) == ["y.npz"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_objects_are_refused_without_the_advice_to_load_them(tmp_path, kind):
+    save, load, _ = KINDS[kind]
+    path = tmp_path / "x.npz"
+    save(path)
+    held = dict(np.load(path))
+    name = next(name for name in held if name != "format")
+    np.savez(path, **held | {name: np.array([{"a": 1}], object)})
+    with pytest.raises(
+        ValueError, match=r"x\.npz is not an? .* or is damaged: it holds Python objects, which are never read$"
+    ):
+        load(path)
