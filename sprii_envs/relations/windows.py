@@ -42,8 +42,8 @@ class WindowSampler:
     lengths : observations per episode (N,), or the EpisodeTable of the pair sampler
     history, horizon : in observations; the paper's 24 and 16 (`app:implementation`)
 
-    `table` is that table's `rows_fingerprint`: pairs of another table are refused. None for plain lengths, whose rows
-    must be the pairs'.
+    `table` is that table's `rows_fingerprint`: pairs of another table are refused, and those of one with the same
+    episodes and other labels. None for plain lengths, whose rows must be the pairs'.
     """
 
     def __init__(self, lengths: EpisodeTable | ArrayLike, history: int = 24, horizon: int = 16, seed: int = 0) -> None:
@@ -133,6 +133,8 @@ class WindowSampler:
     def _rows(self, rows: ArrayLike) -> Rows:
         if isinstance(rows, TableRows) and rows.table is not None:
             self.check_table(rows.table.rows_fingerprint())
+            if self._table is not None:
+                self._table.locate(rows)  # the ids are the same, the labels need not be
         array = integer_array("rows", rows, 1)
         if array.size and not (array.min() >= 0 and array.max() < len(self.lengths)):
             raise ValueError(f"rows must lie in [0, {len(self.lengths)}), got {array.min()}..{array.max()}")

@@ -27,6 +27,12 @@ def test_pairs_of_another_table_are_refused():
     w = WindowSampler(again).batch(0, pickle.loads(pickle.dumps(pairs)))
     assert (w.recipient_start <= 10).all()
     assert (w.recipient_start == WindowSampler(half["length"]).batch(0, pairs).recipient_start).all()
+    relabelled = EpisodeTable({name: half[name] for name in half.columns} | {"system": half["system"] + 1})
+    for sampler in (WindowSampler(relabelled), WindowSampler(relabelled, 8)):
+        with pytest.raises(ValueError, match=r"rows of another store's table: its episode \d+ has system"):
+            sampler.batch(0, pairs)
+        with pytest.raises(ValueError, match="another store's table"):
+            sampler.starts(pairs.donor)
     recipient, donor, correct = pairs  # by hand, the rows are taken at their word
     WindowSampler(table).batch(0, PairBatch(half.rows[recipient], half.rows[donor], correct))
 
