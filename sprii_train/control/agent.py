@@ -63,11 +63,12 @@ def planning_policy(
         reads_next, rows: see `rollout_score`.
 
     Raises:
-        ValueError: for another seed or number of episodes, a controller that is none, or bounds that are not.
+        ValueError: for another seed or number of episodes, a controller that is none, bounds that are not, or a device
+            that this machine lacks.
     """
-    generator = torch.Generator(device).manual_seed(integer("seed", seed, most=LARGEST_SEED))
-    size = len(box(bounds).low)
+    seed, size = integer("seed", seed, most=LARGEST_SEED), len(box(bounds).low)
     warm = initial(controller, episodes, size, device)
+    generator = torch.Generator(device).manual_seed(seed)
     history: History | None = None
     last: tuple[Tensor, Tensor] | None = None
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from sprii_envs.envs.pendulum import GROUPS
-from sprii_envs.fields import choice, instance, integer
+from sprii_envs.fields import choice, instance, integer, shown
 from sprii_envs.physics.pendulum import success
 from sprii_envs.world import Array, rollout
 from sprii_train.control import pendulum
@@ -69,9 +69,12 @@ def evaluate(
         groups: names of `sprii_envs.envs.pendulum.GROUPS`, each once.
 
     Raises:
-        ValueError: for another seed or number, no or unknown groups, or a policy whose actions are no array.
+        ValueError: for no function of episodes, another seed or number, no or unknown groups, or a policy whose actions
+            are no array.
     """
     seed, episodes = integer("seed", seed), integer("episodes", episodes, least=1)
+    if not callable(policy_of):
+        raise ValueError(f"policy_of is {shown(policy_of)}; legal: a function of the episodes to come")
     instance("groups", groups, of=(tuple, list))
     for group in groups:
         choice("groups", group, legal=GROUPS)

@@ -23,6 +23,7 @@ from sprii_train.control.controllers.cem import CEM
 from sprii_train.control.controllers.icem import ICEM, Warm
 from sprii_train.control.controllers.mppi import MPPI
 from sprii_train.control.controllers.shooting import Shooting
+from sprii_train.fit import usable_device
 
 Config = Shooting | CEM | MPPI | ICEM
 State = Plan | Warm
@@ -55,9 +56,10 @@ def initial(config: Config, episodes: int, action_size: int, device: torch.devic
     """The state of a controller before the first step of `episodes` episodes.
 
     Raises:
-        ValueError: for a config that is none, or numbers below 1.
+        ValueError: for a config that is none, numbers below 1, or a device that this machine lacks.
     """
     instance("controller", config, of=get_args(Config))
+    device = usable_device(str(device))
     episodes, action_size = integer("episodes", episodes, least=1), integer("action_size", action_size, least=1)
     return _MODULES[type(config)].initial(config, episodes, action_size, device)
 

@@ -478,6 +478,12 @@ def test_unchecked_arguments_around_a_plan():
 
     calls: list[tuple[Callable[[], object], str]] = [
         (lambda: initial(wrong, 2, 1), "controller is 'cem'; legal"),
+        (lambda: initial(SMALL["cem"], 2, 1, "xx"), "device is 'xx', which cannot be used here; legal: cpu"),
+        (lambda: initial(SMALL["icem"], 2, 1, "cuda:99"), "device is 'cuda:99', which cannot be used here; legal: cpu"),
+        (
+            lambda: initial(SMALL["cem"], 2, 1, torch.device("cuda:99")),
+            "device is 'cuda:99', which cannot be used here",
+        ),
         (lambda: initial(SMALL["cem"], 0, 1), "episodes is 0; legal: an integer >= 1"),
         (lambda: initial(SMALL["cem"], 2, cast(Any, 1.0)), r"action_size is 1\.0; legal: an integer >= 1"),
         (lambda: reset(state, cast(Any, [True, False])), r"reset mask is \[True, False\]; legal: Tensor"),

@@ -135,6 +135,7 @@ def no_array(drawn: Drawn) -> Policy:
         ({"episodes": True}, "episodes is True; legal: an integer >= 1"),
         ({"seed": -1}, "seed is -1; legal: an integer >= 0"),
         ({"seed": "0"}, "seed is '0'; legal: an integer >= 0"),
+        ({"policy_of": None}, "policy_of is None; legal: a function of the episodes to come"),
         ({"policy_of": no_array}, r"the policy's action is tensor\(.*; legal: ndarray"),
     ],
 )
@@ -142,6 +143,13 @@ def test_unchecked_arguments_of_an_evaluation(change: dict[str, Any], message: s
     given = {"policy_of": random(seed=0), "seed": 0, "episodes": 1, "groups": ("ID",)} | change
     with pytest.raises(ValueError, match=message):
         evaluate(given.pop("policy_of"), **given)
+
+
+def plan_on(device: str) -> Policy:
+    bounds = pendulum.bounds()
+    return planning_policy(
+        KnownModel(torch.ones(1, 2)), pendulum.reward, pendulum.WORLD.observe, bounds, SMALL, 1, seed=0, device=device
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,6 +161,7 @@ def test_unchecked_arguments_of_an_evaluation(change: dict[str, Any], message: s
         (lambda: random_policy(1, (-1.0, 1.0), seed=0), r"bounds is \(-1\.0, 1\.0\); legal: two \(A,\) tensors"),  # type: ignore[arg-type]
         (lambda: random_policy(0, pendulum.bounds(), seed=0), "episodes is 0; legal: an integer >= 1"),
         (lambda: random_policy(1, pendulum.bounds(), seed=-1), "seed is -1; legal: an integer >= 0"),
+        (lambda: plan_on("cuda:99"), "device is 'cuda:99', which cannot be used here; legal: cpu"),
         (lambda: learned("model", SMALL, seed=0), "learner is 'model'; legal: CaDM"),  # type: ignore[arg-type]
         (lambda: evaluate(known("cem", seed=0), seed=0, episodes=1), "controller is 'cem'; legal: Shooting or CEM"),  # type: ignore[arg-type]
         (lambda: evaluate(known(SMALL, seed=None), seed=0, episodes=1), "seed is None; legal: an integer >= 0"),  # type: ignore[arg-type]
