@@ -39,7 +39,12 @@ class FileError(ValueError):
 
 
 def absolute(path: StrPath) -> Path:
-    """The path from the root, so that it means the same after `os.chdir`; links in it are kept."""
+    """The path from the root, so that it means the same after `os.chdir`; links in it are kept.
+
+    FileError for one with a NUL character, which no file has.
+    """
+    if "\0" in os.fspath(path):
+        raise FileError(f"the path is {os.fspath(path)!r}; legal: one without NUL characters")
     return Path(os.path.abspath(path))
 
 

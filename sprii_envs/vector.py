@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.core import Common, SpriiEnv
-from sprii_envs.fields import check_seed, integer
+from sprii_envs.fields import check_seed, instance, integer
 from sprii_envs.properties import System, SystemSet, unknown_name
 from sprii_envs.slots import ALL, Choice, Rows, Source, query_code, saved_array
 from sprii_envs.snapshots import load_generator, save_generator
@@ -223,8 +223,9 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
     def set_attr(self, name: str, values: Any) -> None:
         """Give each slot a label of one's own, for `get_attr`: one value for all, or a list or tuple of one per slot.
 
-        AttributeError for what environments have already, ValueError for another number of values.
+        AttributeError for what environments have already, ValueError for another number of values or no name.
         """
+        instance("name", name, of=str)
         if name.startswith("_") or hasattr(type(self), name) or name in vars(self):
             raise AttributeError(
                 f"{name!r} cannot be set slot by slot: reset(options=...) chooses systems and states, the constructor "

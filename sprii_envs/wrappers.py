@@ -146,7 +146,7 @@ class RepeatSystem(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         system = chosen.get("system")
         observation, info = self.env.reset(seed=seed, options=chosen)
         self._begun = self._begun + 1 if isinstance(system, str) and system == "same" else 1
-        self._system_id = info["system_id"]
+        self._system_id = _said(info, "system_id", "RepeatSystem")
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -158,6 +158,12 @@ class RepeatSystem(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 def _sees_resets(env: gym.Env[Any, Any], wrapper: str) -> None:
     if env.has_wrapper_attr("autoreset"):
         raise ValueError(f"{wrapper} does not see the resets within Gymnasium's Autoreset: put that outside, got {env}")
+
+
+def _said(info: Mapping[str, Any], name: str, wrapper: str) -> Any:
+    if name in info:
+        return info[name]
+    raise ValueError(f"the info of a reset lacks {name!r}: put {wrapper} inside the wrapper that drops it")
 
 
 # --- the causal frame difference ---
@@ -534,7 +540,8 @@ class ContextObservation(gym.Wrapper[Any, Array, Any, Array], RecordConstructorA
             self._history = _History.begin(observation[None], self.action_space.shape or ())
             self._context = self._history.encode(_FIRST, source)[0]
         else:
-            self._context = source([info["system_id"]], info["persistent"][None])[0]
+            id, values = _said(info, "system_id", "ContextObservation"), _said(info, "persistent", "ContextObservation")
+            self._context = source([id], values[None])[0]
         return _merge(self.env.observation_space, observation, self._context), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

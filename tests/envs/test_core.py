@@ -909,6 +909,8 @@ def test_attributes_can_be_given_to_slots_and_what_cannot_is_refused():
     for name in ("reset", "step", "set_state", "close"):
         with pytest.raises(ValueError, match=f"use the vector's own {name}"):
             native.call(name)
+    with pytest.raises(ValueError, match=r"^name is 3; legal: str$"):
+        native.set_attr(3, 1)
     assert copy.deepcopy(native).get_attr("label") == ("ab",) * 3
 
 

@@ -237,3 +237,8 @@ def test_waiting_for_a_lock_ends_when_it_is_free(tmp_path: Path) -> None:
         assert holder.stdout.readline() == "held\n"
         with files.lock(path):
             assert path.read_text() == f"{os.getpid()}\n"
+
+
+def test_no_path_has_a_nul_character() -> None:
+    with pytest.raises(files.FileError, match=r"^the path is 'a\\x00b'; legal: one without NUL characters$"):
+        files.absolute("a\0b")

@@ -565,3 +565,13 @@ def test_a_single_encoder_hears_of_its_own_shapes():
     for name in ("size", "history"):
         with pytest.raises(ValueError, match=f"an encoder's {name} is"):
             ContextObservation(gym.make(PENDULUM), summary, **{"size": 3, name: True})
+
+
+@pytest.mark.parametrize("wrapper", [ContextObservation, RepeatSystem])
+def test_infos_that_were_dropped_are_named(wrapper):
+    class Mute(gym.Wrapper):
+        def reset(self, **kwargs):
+            return self.env.reset(**kwargs)[0], {}
+
+    with pytest.raises(ValueError, match=rf"^the info of a reset lacks 'system_id': put {wrapper.__name__} inside"):
+        wrapper(Mute(gym.make(PENDULUM))).reset(seed=0)
