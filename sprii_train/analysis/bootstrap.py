@@ -16,7 +16,7 @@ from scipy.stats import multinomial
 
 from sprii_envs.fields import integer
 from sprii_envs.standardiser import constant
-from sprii_train.analysis.statistics import Array, Contrast, Interval, check_level, source_means, system_means
+from sprii_train.analysis.statistics import Array, Contrast, Interval, check_level, floats, source_means, system_means
 
 CHUNK = 1 << 20  # weights held at a time: bounds memory, changes nothing
 ENUMERATED = 100_000  # up to so many resamples of sources, all of them are taken
@@ -310,7 +310,7 @@ def _table(columns: Mapping[str, Array], units: str) -> Array:
 
 def _scores(scores: Mapping[str, ArrayLike]) -> Array:
     """Scores as columns (S, k)."""
-    arrays = {name: np.asarray(values, np.float64) for name, values in scores.items()}
+    arrays = {name: floats(f"{name!r}", values) for name, values in scores.items()}
     for name, array in arrays.items():
         if array.ndim != 1 or len(array) < 2 or not np.isfinite(array).all():
             raise ValueError(f"{name!r} must be one finite number for each of at least 2 sources, got {array.tolist()}")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from sprii_envs.fields import integer, number
+from sprii_envs.fields import integer, number, shown
 
 Array = NDArray[np.float64]
 Contrast = Callable[[Mapping[str, Any]], Any]
@@ -52,12 +52,23 @@ class Interval(NamedTuple):
     unit: str
 
 
+def floats(name: str, values: ArrayLike) -> Array:
+    """Real numbers as an array; ValueError for text, complex and other values, which NumPy would cut to fit."""
+    array = np.asarray(values)
+    try:
+        if array.dtype.kind in "biufO":
+            return np.asarray(array, np.float64)
+    except (TypeError, ValueError):  # of objects
+        pass
+    raise ValueError(f"{name} is {shown(values)}; legal: real numbers")
+
+
 # Dispersion
 
 
 def over_sources(values: Sequence[float] | Array) -> Spread:
     """Mean ± SD over independently trained sources."""
-    array = np.asarray(values, dtype=np.float64)
+    array = floats("values", values)
     if array.ndim != 1 or not len(array):
         raise ValueError(f"over_sources needs a non-empty list of numbers, got shape {array.shape}")
     return Spread(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else float("nan"), len(array))
@@ -96,9 +107,9 @@ def reader_grid(errors: ArrayLike | Mapping[Any, ArrayLike]) -> list[Array]:
     """The fitted cells (R_s, …) of each source; arguments and errors as in `source_means`."""
     if isinstance(errors, Mapping):
         names = list(errors)
-        grid = [np.asarray(readers, np.float64) for readers in errors.values()]
+        grid = [floats(f"errors of source {name!r}", readers) for name, readers in errors.items()]
     else:
-        array = np.asarray(errors, np.float64)
+        array = floats("errors", errors)
         if array.ndim < 2:
             raise ValueError(f"a grid of readers must have shape (sources, readers, …), got {array.shape}")
         missing = np.asarray(np.isnan(array).all(axis=tuple(range(2, array.ndim))))
@@ -128,7 +139,7 @@ def system_means(errors: ArrayLike) -> Array:
     Raises:
         ValueError: for another number of axes, fewer than two systems, or values that are not finite.
     """
-    array = np.asarray(errors, np.float64)
+    array = floats("errors", errors)
     if array.ndim not in (1, 2, 3) or not array.size:
         raise ValueError(f"errors must have shape (N,), (sources, N) or (sources, readers, N), got {array.shape}")
     if array.shape[-1] < 2:
@@ -203,7 +214,7 @@ def paired_source_interval(values: ArrayLike, control: ArrayLike, *, level: floa
         ValueError: for one source, unlike lengths, values that are not finite, or a level outside (0, 1).
     """
     check_level(level)
-    first, second = np.asarray(values, np.float64), np.asarray(control, np.float64)
+    first, second = floats("values", values), floats("control", control)
     if first.ndim != 1 or first.shape != second.shape or len(first) < 2:
         raise ValueError(
             f"paired sources must be two equally long lists of at least 2, got shapes {first.shape} and {second.shape}"

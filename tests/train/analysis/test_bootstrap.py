@@ -468,6 +468,8 @@ def run(conditions=None, call=system_bootstrap, contrast=None, **options):
         ),
         ({"call": source_bootstrap, "conditions": {"a": [1.0, NAN]}}, "'a' must be one finite number"),
         ({"call": source_bootstrap, "conditions": {"a": GOOD, "b": GOOD[:2]}}, "'a' has 4 sources, 'b' has 2"),
+        ({"call": source_bootstrap, "conditions": {"a": [1.0, 1j]}}, r"^'a' is \[1.0, 1j\]; legal: real numbers$"),
+        ({"conditions": {"a": np.array([1.0, 1j])}}, "^errors is array.*; legal: real numbers$"),
         ({"call": source_bootstrap, "level": 2.0}, "level is 2.0"),
     ],
 )

@@ -320,3 +320,11 @@ def test_the_interval_of_the_least_or_largest_number():
 
 def test_a_decreasing_function_swaps_the_ends():
     assert mapped(spanning(1.0, 2.0, 4.0), lambda value: -value) == spanning(-4.0, -2.0, -1.0)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("values", [np.array([1.0, 2j]), [1.0, 2j], ["1", "2"], [None, {}]])
+def test_what_is_no_real_number_is_not_cut_to_one(values):
+    for call in (over_sources, system_means, lambda v: source_means({"a": v}), lambda v: paired_source_interval(v, v)):
+        with pytest.raises(ValueError, match=r"^(values|errors|errors of source 'a') is .*; legal: real numbers$"):
+            call(values)
