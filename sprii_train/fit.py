@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from sprii_envs.fields import check, choice, instance, integer, number
+from sprii_envs.fields import check, choice, instance, integer, number, shown
 from sprii_envs.files import absolute, read_json, write_json
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError, load_training_state, save_training_state, training_states
@@ -209,8 +209,8 @@ def fit(
         diagnostics: measures of the learner that training is told of and unmoved by; each has a file in the directory.
 
     Raises:
-        ValueError: for data without an identity or of another number of pairs than `config.pairs`, ranks that do not
-            divide them, or a diagnostic that cannot be taken.
+        ValueError: for data without an identity, an identity that is no JSON, data of another number of pairs than
+            `config.pairs`, ranks that do not divide them, or a diagnostic that cannot be taken.
         CheckpointError: the directory belongs to another run, or its checkpoint is damaged.
         NonFiniteLoss: naming the term and the last good checkpoint.
         Interrupted: after SIGTERM or SIGINT, with a checkpoint written.
@@ -221,7 +221,7 @@ def fit(
     precision = resolve_precision(config)
     batch = _batches(data, config.pairs)
     _check_diagnostics(diagnostics, learner)
-    run = distributed.first(lambda: _describe(learner, data, objective, config, identity or {}))
+    run = distributed.first(lambda: _describe(learner, data, objective, config, {} if identity is None else identity))
     distributed.first(lambda: _claim(root, run))
     learner.to(device).train()
     optimizer = build_optimizer(learner, config)
@@ -306,8 +306,12 @@ def _describe(
     """The identity of a run, as `run.json` holds it.
 
     Raises:
-        ValueError: for data without an identity.
+        ValueError: for data without an identity, or one that is no JSON.
     """
+    if not isinstance(identity, dict):
+        raise ValueError(f"fit's identity is {shown(identity)}; legal: a dict of JSON values")
+    for name, value in identity.items():
+        _check_json(f"fit's identity[{name!r}]", value)
     parts: list[Any] = [type(objective)]
     run: dict[str, Any] = {"train": what_matters(config), "objective": asdict(objective)}
     if "learner" not in identity:
@@ -327,11 +331,21 @@ def _describe(
                 "runs on others would be taken for this one; give them a method identity(), or "
                 'fit(identity={"data": …}) a hash or a name of them'
             )
-        run["data"], run["data_attributes"] = describe(), plain_attributes(data)[:16]
+        if (told := describe()) is None:
+            raise ValueError("the data's identity() is None; legal: what the windows depend on, as JSON")
+        _check_json("the data's identity()", told)
+        run["data"], run["data_attributes"] = told, plain_attributes(data)[:16]
         held = getattr(data, "__dict__", {}).values()
         parts += [data if isinstance(data, FunctionType | partial) else type(data), *map(type, held)]
         parts += [value for value in held if isinstance(value, FunctionType | MethodType | partial)]
     return json.loads(json.dumps(run | {"code": code_of(*ENGINE, *parts)} | identity))
+
+
+def _check_json(name: str, value: Any) -> None:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):  # NaN is no number that a later run would find equal
+        raise ValueError(f"{name} is {shown(value)}; legal: JSON, numbers in it finite") from None
 
 
 def _differences(a: Any, b: Any, path: str = "") -> list[str]:

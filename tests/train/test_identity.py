@@ -235,6 +235,32 @@ def test_a_data_function_that_says_what_it_is_is_compared_by_its_code_too(data: 
         run(seeded(Plain), named_data(2.0, data(0)), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("identity", "message"),
+    [
+        ({"data": {1, 2}}, r"^fit's identity\['data'\] is \{1, 2\}; legal: JSON"),
+        ({"data": [float("nan")]}, r"^fit's identity\['data'\] is \[nan\]; legal: JSON"),
+        (["a"], r"^fit's identity is \['a'\]; legal: a dict"),
+        ([], r"^fit's identity is \[\]; legal: a dict"),
+    ],
+)
+def test_identities_that_no_later_run_could_be_compared_with(
+    data: PairedWindows, tmp_path: Path, identity: Any, message: str
+):
+    with pytest.raises(ValueError, match=message):
+        run(seeded(Plain), data, tmp_path, identity)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("said", "shown"), [(None, "None"), ({1}, r"\{1\}"), (float("nan"), "nan")])
+def test_data_that_say_nothing_or_no_json(data: PairedWindows, tmp_path: Path, said: Any, shown: str):
+    function = named_data(1.0, data(0))
+    function.identity = lambda: said  # pyright: ignore[reportFunctionMemberAccess]
+    with pytest.raises(ValueError, match=rf"^the data's identity\(\) is {shown}; legal: "):
+        run(seeded(Plain), function, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 INTERACTIVE = """
 import torch
 from torch import nn
