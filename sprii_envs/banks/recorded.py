@@ -28,8 +28,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs import files
-from sprii_envs.banks.store import PER, ArrayStore, StoreError, Stream, counts, legal_rate, register_store
-from sprii_envs.fields import check, choice, integers
+from sprii_envs.banks.store import (
+    PER,
+    ArrayStore,
+    StoreError,
+    Stream,
+    counts,
+    legal_rate,
+    read_manifest,
+    register_store,
+)
+from sprii_envs.fields import check, choice, flag, integers
 from sprii_envs.relations import EpisodeTable
 
 FORMAT, SCHEMA = "sprii-recorded", 1
@@ -48,12 +57,14 @@ class StreamSpec:
         shape: of an entry.
         dtype: of an entry, a number or boolean.
         rate, per: see `store.Stream`.
+        finite: whether NaN and infinity are refused when they are recorded.
     """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     rate: str = "1"
     per: str = "observation"
+    finite: bool = True
 
     def __post_init__(self) -> None:
         """ValueError for a shape, dtype, rate or `per` that no stream has."""
@@ -65,6 +76,7 @@ class StreamSpec:
         if kind.kind not in "biuf":
             raise ValueError(f"StreamSpec.dtype is {self.dtype!r}; legal: numbers and booleans")
         check(self, choice, "per", legal=PER)
+        check(self, flag, "finite")
         object.__setattr__(self, "dtype", kind.str)
         object.__setattr__(self, "rate", str(legal_rate(self.rate)))
 
@@ -95,7 +107,7 @@ class RecordedBank(ArrayStore):
         """
         self.path = files.absolute(path)
         manifest_path = self.path / _MANIFEST
-        manifest = files.read_json(manifest_path, StoreError, _REMEDY)
+        manifest = read_manifest(self.path, _REMEDY)
         if manifest.get("format") != FORMAT or manifest.get("schema") != SCHEMA:
             raise StoreError(
                 f"{manifest_path} is of format {manifest.get('format')!r}, schema {manifest.get('schema')!r}; "
@@ -178,7 +190,7 @@ class Recording:
         for name in self.streams:
             if not name or Path(name).name != name or name.startswith("."):
                 raise ValueError(f"a stream is named {name!r}; legal: what can be a file's name")
-        self.path = Path(os.path.realpath(self.path))
+        self.path = Path(os.path.realpath(files.absolute(self.path)))
         self._partial = self.path.with_name(self.path.name + ".partial")
         self._stack = ExitStack()
 
@@ -263,8 +275,8 @@ class Recording:
         Labels are the columns of the table, `system` at least; `episode` and `rollout` are given where they are not.
 
         Raises:
-            StoreError: for arrays that do not fit the streams or each other, or labels that the first episode did not
-                have.
+            StoreError: for arrays that do not fit the streams or each other or are not finite, or labels that the first
+                episode did not have.
         """
         if set(arrays) != set(self.streams):
             raise StoreError(f"{self.path}: an episode has the columns {sorted(arrays)}, not {sorted(self.streams)}")
@@ -279,7 +291,14 @@ class Recording:
                     f"{place}: {name!r} is {array.dtype} of shape {array.shape}, expected {np.dtype(spec.dtype)} of "
                     f"shape {(count, *spec.shape)} for {length} observations"
                 )
-            data[name] = np.ascontiguousarray(array, spec.dtype).tobytes()
+            with np.errstate(over="ignore"):  # told of below
+                array = np.ascontiguousarray(array, spec.dtype)
+            if spec.finite and (bad := array.size - np.count_nonzero(np.isfinite(array))):
+                raise StoreError(
+                    f"{place}: {bad} of {array.size} values of {name!r} are not finite in {np.dtype(spec.dtype)}; "
+                    "legal: finite numbers, or any with StreamSpec(finite=False)"
+                )
+            data[name] = array.tobytes()
         row = {"length": length, **{k: v.item() if hasattr(v, "item") else v for k, v in labels.items()}}
         if self._rows and set(row) != set(self._rows[0]):
             raise StoreError(
@@ -369,6 +388,7 @@ class Recording:
 def _described(streams: Mapping[str, StreamSpec]) -> dict[str, Any]:
     return {
         name: {"shape": list(spec.shape), "dtype": spec.dtype, "rate": spec.rate, "per": spec.per}
+        | ({} if spec.finite else {"finite": False})  # the usual is not told, so that fingerprints stay
         for name, spec in streams.items()
     }
 

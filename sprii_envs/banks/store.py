@@ -5,6 +5,7 @@ asked for on the clock of the table's `length`, so that all streams of one windo
 """
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -268,14 +269,27 @@ def register_store(format: str, opener: Opener) -> None:
     _OPENERS[format] = opener
 
 
+def read_manifest(folder: Path, remedy: str = "") -> dict[str, Any]:
+    """The `bank.json` of a folder.
+
+    Raises:
+        StoreError: if there is none, saying so where the bank is only begun, or it is damaged; see `read_json`.
+    """
+    manifest, target = folder / "bank.json", Path(os.path.realpath(folder))
+    for begun in (target, target.with_name(target.name + ".partial")):
+        if not os.path.lexists(manifest) and (begun / "build.json").exists():
+            raise StoreError(f"{folder} is not finished: {begun} holds its beginning, from where the same call goes on")
+    return files.read_json(manifest, StoreError, remedy)
+
+
 def open_store(path: files.StrPath) -> Store:
     """The store in a folder, of whichever format its `bank.json` names.
 
     Raises:
-        StoreError: if there is none, or nobody registered the format.
+        StoreError: if there is none or only its beginning, or nobody registered the format.
     """
     folder = files.absolute(path)
-    manifest = files.read_json(folder / "bank.json", StoreError)
+    manifest = read_manifest(folder)
     opener = _OPENERS.get(str(manifest.get("format")))
     if opener is None:
         raise StoreError(f"{folder} is of format {manifest.get('format')!r}; registered: {', '.join(sorted(_OPENERS))}")

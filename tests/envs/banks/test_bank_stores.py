@@ -307,3 +307,42 @@ def test_a_damaged_recording_is_not_gone_on_with(tmp_path: Path, damage: str) ->
     file.write_bytes(damaged[damage])
     with pytest.raises(StoreError, match=r"damaged.*remove .*bank\.partial"), Recording(tmp_path / "bank", STREAMS):
         pass
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("bad", [np.nan, -np.inf, 1e300])
+def test_values_that_are_not_finite_are_refused_unless_the_stream_may_have_them(tmp_path: Path, bad: float) -> None:
+    arrays = {"touch": np.zeros((3, 2)), "kind": np.zeros(3, np.int64)}
+    wrong = arrays | {"touch": np.array([[0.0, bad], [0.0, 0.0], [0.0, bad]])}
+    streams = {"touch": StreamSpec((2,)), "kind": StreamSpec((), "int64")}
+    with Recording(tmp_path / "a", streams) as recording:
+        with pytest.raises(
+            StoreError, match=r"episode e1: 2 of 6 values of 'touch' are not finite in float32; legal: "
+        ):
+            recording.append(wrong, system="a", episode="e1")
+        recording.append(arrays, system="a", episode="e1")
+    assert len(RecordedBank(tmp_path / "a").table) == 1
+    assert "finite" not in (tmp_path / "a" / "bank.json").read_text()
+    with Recording(tmp_path / "b", streams | {"touch": StreamSpec((2,), finite=False)}) as recording:
+        recording.append(wrong, system="a")
+    bank = open_store(tmp_path / "b")
+    assert np.count_nonzero(~np.isfinite(bank.windows("touch", [0], [0], 3))) == 2
+    with pytest.raises(ValueError, match=r"StreamSpec\.finite is 1; legal: True, False"):
+        StreamSpec((2,), finite=1)  # type: ignore[arg-type]
+
+
+def test_a_recording_that_is_not_finished_says_so_where_it_is_opened(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "bank", STREAMS)
+    recording.__enter__()
+    recording.append(episode(0)[0], system="a")
+    recording.__exit__(RuntimeError, RuntimeError(), None)
+    for name in ("bank", "bank.partial"):
+        for opener in (open_store, RecordedBank):
+            with pytest.raises(
+                StoreError, match=rf"/{name} is not finished: .*bank\.partial holds its beginning, from"
+            ):
+                opener(tmp_path / name)
+    with pytest.raises(StoreError, match=r"other/bank\.json does not exist$"):
+        open_store(tmp_path / "other")
+    with pytest.raises(ValueError, match="NUL"):
+        Recording("a\0b", STREAMS)
