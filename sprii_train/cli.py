@@ -15,7 +15,7 @@ try:
     import tyro
     from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, Positional, subcommand
 
-    from sprii_train.terminal import console, size
+    from sprii_train.terminal import console, ends_with_its_reader, size
 except PackageImportError as error:
     print(f"sprii: {error}", file=sys.stderr)
     sys.exit(2)
@@ -29,6 +29,7 @@ TargetPreset = Literal["smoke", "quick", "states", "paper"]
 BankName = Literal["d-clean", "spring", "spring-sealed", "poke-factorial", "poke-original", "swimmer"]
 
 
+@ends_with_its_reader
 def main() -> None:
     """Entry point: parse, run, and turn a known failure into one line on stderr and exit status 2."""
     if "COLUMNS" in os.environ:  # tyro lays its help out in it, for ever if it is 5
@@ -56,6 +57,8 @@ def main() -> None:
         command.run()
     except KeyboardInterrupt:
         sys.exit("sprii: stopped; the same command resumes")
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError, FloatingPointError, PackageImportError) as error:
         print(f"sprii: {error}", file=sys.stderr)
         sys.exit(2)

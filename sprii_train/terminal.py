@@ -3,6 +3,8 @@
 import contextlib
 import os
 import sys
+from collections.abc import Callable
+from functools import wraps
 from typing import TextIO
 
 from rich.console import Console
@@ -25,3 +27,31 @@ def size(name: str, stream: TextIO | None) -> int:
         if (found := own.columns if name == "COLUMNS" else own.lines) > 0:
             return found
     return 120 if name == "COLUMNS" else 40
+
+
+def ends_with_its_reader(command: Callable[[], None]) -> Callable[[], None]:
+    """The command, which ends quietly with status 1 when the reader of its stdout has gone, as in `| head`."""
+
+    @wraps(command)
+    def run() -> None:
+        try:
+            command()
+        except BrokenPipeError:
+            if _is_read("\n"):  # another pipe has broken
+                raise
+            sys.exit(1)
+        finally:
+            if not _is_read(""):
+                sys.exit(1)
+
+    return run
+
+
+def _is_read(text: str) -> bool:
+    """Whether stdout takes a text and all that was written before; if not, it takes everything from now on."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        return False
+    return True

@@ -544,3 +544,18 @@ def test_reproduce_hands_a_device_to_the_training(monkeypatch, capsys):
     status, _, _ = in_process(monkeypatch, capsys, "reproduce", "tab:v3-horizon", "--device", "cpu:0")
     assert status == 0
     assert plans[0].budget(plans[0].target.groups[0]).train.device == "cpu:0"
+
+
+@pytest.mark.parametrize(("arguments", "unbuffered"), [(("--help",), ""), (("bank", "--help"), "1")])
+def test_a_reader_that_has_gone_is_no_error_to_tell_of(arguments, unbuffered):
+    """As in `sprii … | head`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [*SPRII, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=300,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
