@@ -19,6 +19,7 @@ from sprii_envs.banks.storage import FORMAT, BankError
 from sprii_envs.banks.store import ArrayStore, Store, StoreError, Stream, open_store, register_store
 
 register_store(FORMAT, Bank.open)
+register_store("sprii-histories", "sprii_envs.overcooked.bank:HistoryBank")
 
 __all__ = [
     "D_CLEAN",

@@ -17,12 +17,12 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,9 +41,8 @@ from sprii_envs.banks.store import (
 from sprii_envs.fields import check, choice, flag, integers
 from sprii_envs.relations import EpisodeTable
 
-FORMAT, SCHEMA = "sprii-recorded", 1
-_MANIFEST, _TABLE, _JOURNAL = "bank.json", "episodes.npz", "journal.jsonl"
-_REMEDY = "record the bank again"
+MANIFEST = "bank.json"
+_TABLE, _JOURNAL = "episodes.npz", "journal.jsonl"
 
 SYNC_SECONDS = 1.0
 """Episodes are forced to the disk this often: a kill loses no more, and short ones cost no wait."""
@@ -97,7 +96,13 @@ class RecordedBank(ArrayStore):
         path: its folder, absolute.
         origin: what its writer said of where the data came from.
         packages: versions that wrote it.
+
+    A subclass with a `FORMAT` of its own reads what `Recording(…, bank=Subclass)` wrote.
     """
+
+    FORMAT: ClassVar[str] = "sprii-recorded"
+    SCHEMA: ClassVar[int] = 1
+    REMEDY: ClassVar[str] = "record the bank again"
 
     def __init__(self, path: files.StrPath, *, verify: bool = False) -> None:
         """Open the bank in a folder; with `verify`, read everything and compare the checksums.
@@ -106,51 +111,59 @@ class RecordedBank(ArrayStore):
             StoreError: naming the file that is missing, damaged or of another format.
         """
         self.path = files.absolute(path)
-        manifest_path = self.path / _MANIFEST
-        manifest = read_manifest(self.path, _REMEDY)
-        if manifest.get("format") != FORMAT or manifest.get("schema") != SCHEMA:
-            raise StoreError(
-                f"{manifest_path} is of format {manifest.get('format')!r}, schema {manifest.get('schema')!r}; "
-                f"this reads {FORMAT!r}, schema {SCHEMA}"
-            )
+        manifest, place = self._manifest(), self.path / MANIFEST
         try:
             specs = {name: StreamSpec(**{**s, "shape": tuple(s["shape"])}) for name, s in manifest["streams"].items()}
-            recorded, sealed = manifest["fingerprint"], tuple(manifest["sealed"])
+            sealed = tuple(manifest["sealed"])
             self.origin: dict[str, Any] = dict(manifest["origin"])
             self.packages: dict[str, str] = dict(manifest["packages"])
             self._files: dict[str, Any] = dict(manifest["files"])
-            whole = recorded == _fingerprint(manifest)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"{manifest_path} is damaged: {type(error).__name__}: {error}; {_REMEDY}") from error
-        if not whole:
-            raise StoreError(f"{manifest_path} is damaged or edited: its fingerprint is not of its contents; {_REMEDY}")
+            raise StoreError(f"{place} is damaged: {type(error).__name__}: {error}; {self.REMEDY}") from error
         wanted = {_TABLE, *(_file(name, spec) for name, spec in specs.items())}
         if set(self._files) != wanted:
-            raise StoreError(f"{manifest_path} is damaged: it lists {sorted(self._files)}, not {sorted(wanted)}")
-        for file in wanted:  # sizes now, so that a mapping never reaches beyond its file
-            files.check_file(self.path / file, self._files[file], checksums=verify, error=StoreError, remedy=_REMEDY)
+            raise StoreError(f"{place} is damaged: it lists {sorted(self._files)}, not {sorted(wanted)}")
+        self._check_files(checksums=verify)  # sizes at least, so that a mapping never reaches beyond its file
         try:
             table = EpisodeTable.load(self.path / _TABLE)
         except (OSError, ValueError) as error:
-            raise StoreError(f"{self.path / _TABLE} is damaged: {error}; {_REMEDY}") from error
+            raise StoreError(f"{self.path / _TABLE} is damaged: {error}; {self.REMEDY}") from error
         streams = {name: _mapped(self.path / _file(name, spec), spec) for name, spec in specs.items()}
-        super().__init__(table, streams, sealed=sealed, name=str(self.path), fingerprint=recorded)
+        super().__init__(table, streams, sealed=sealed, name=str(self.path), fingerprint=manifest["fingerprint"])
+
+    def _manifest(self) -> dict[str, Any]:
+        """What `bank.json` says now; StoreError for one of another format, or one that is damaged or edited."""
+        place = self.path / MANIFEST
+        manifest = read_manifest(self.path, self.REMEDY)
+        if manifest.get("format") != self.FORMAT or manifest.get("schema") != self.SCHEMA:
+            raise StoreError(
+                f"{place} is of format {manifest.get('format')!r}, schema {manifest.get('schema')!r}; this reads "
+                f"{self.FORMAT!r}, schema {self.SCHEMA}; {self.REMEDY}"
+            )
+        if manifest.get("fingerprint") != _fingerprint(manifest):
+            raise StoreError(f"{place} is damaged or edited: its fingerprint is not of its contents; {self.REMEDY}")
+        return manifest
+
+    def _check_files(self, checksums: bool) -> None:
+        for file, entry in self._files.items():
+            files.check_file(self.path / file, entry, checksums=checksums, error=StoreError, remedy=self.REMEDY)
 
     def verify(self, *, checksums: bool = True) -> None:
         """StoreError naming the first file whose size, or with `checksums` a byte, is not what was written."""
-        for file, entry in self._files.items():
-            files.check_file(self.path / file, entry, checksums=checksums, error=StoreError, remedy=_REMEDY)
+        if self._manifest()["fingerprint"] != self.fingerprint:
+            raise StoreError(f"{self.path} holds another bank than when it was opened; open it again")
+        self._check_files(checksums)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by path; StoreError where it is unpickled if another bank lies there by then."""
-        return _reopened, (str(self.path), self.fingerprint)
+        return _reopened, (type(self), str(self.path), self.fingerprint)
 
     def __repr__(self) -> str:
-        return f"RecordedBank({len(self.table):,} episodes, {', '.join(self.columns)}, {str(self.path)!r})"
+        return f"{type(self).__name__}({len(self.table):,} episodes, {', '.join(self.columns)}, {str(self.path)!r})"
 
 
-def _reopened(path: str, fingerprint: str) -> RecordedBank:
-    bank = RecordedBank(path)
+def _reopened(kind: type[RecordedBank], path: str, fingerprint: str) -> RecordedBank:
+    bank = kind(path)
     if bank.fingerprint != fingerprint:
         raise StoreError(f"{path}: not the bank that was pickled: it has been replaced meanwhile")
     return bank
@@ -169,9 +182,10 @@ class Recording:
         streams: column → spec.
         origin: where the data came from, JSON; kept in the manifest, and part of what identifies the recording.
         sealed: splits kept for one last evaluation.
+        bank: what will open it.
 
     Raises:
-        StoreError: for a bank that is there already, a recording in progress of other streams or origin, another
+        StoreError: for a folder that is not empty, a recording in progress of other streams or origin, another
             writer, or an episode that does not fit the streams.
     """
 
@@ -179,6 +193,7 @@ class Recording:
     streams: Mapping[str, StreamSpec]
     origin: Mapping[str, Any] = field(default_factory=dict)
     sealed: tuple[str, ...] = ()
+    bank: type[RecordedBank] = RecordedBank
     _rows: list[dict[str, Any]] = field(default_factory=list, init=False, repr=False)
     _pending: list[str] = field(default_factory=list, init=False, repr=False)
     _kinds: dict[str, type] = field(default_factory=dict, init=False, repr=False)
@@ -205,11 +220,10 @@ class Recording:
             stack.enter_context(
                 files.lock(path.with_name(path.name + ".lock"), wait=False, busy="is being recorded", error=StoreError)
             )
-            if path.exists():
+            if path.exists() and not (path.is_dir() and not any(path.iterdir())):
                 raise StoreError(f"{path} exists; choose another folder or remove it")
-            header = json.loads(
-                json.dumps({"format": FORMAT, "streams": _described(self.streams), "origin": dict(self.origin)})
-            )
+            told = {"format": self.bank.FORMAT, "streams": _described(self.streams), "origin": dict(self.origin)}
+            header = json.loads(json.dumps(told))
             if (self._partial / "build.json").exists():
                 begun = files.read_json(self._partial / "build.json", StoreError, f"remove {self._partial}")
                 if begun != header:
@@ -365,8 +379,8 @@ class Recording:
         names = [_file(name, spec) for name, spec in self.streams.items()] + [_TABLE]
         inventory = {name: entry for name, entry in files.inventory(self._partial).items() if name in names}
         manifest = {
-            "format": FORMAT,
-            "schema": SCHEMA,
+            "format": self.bank.FORMAT,
+            "schema": self.bank.SCHEMA,
             "streams": _described(self.streams),
             "sealed": list(self.sealed),
             "origin": {"kind": "recorded", **self.origin},
@@ -377,10 +391,12 @@ class Recording:
         ArrayStore(
             table, streams, sealed=tuple(self.sealed), name=str(self.path)
         )  # what could not be opened is refused
-        files.write_json(self._partial / _MANIFEST, {**manifest, "fingerprint": _fingerprint(manifest)})
+        files.write_json(self._partial / MANIFEST, {**manifest, "fingerprint": _fingerprint(manifest)})
         for name in ("build.json", _JOURNAL):
             (self._partial / name).unlink()
         files.sync(self._partial)
+        with suppress(FileNotFoundError):  # of an empty folder
+            Path(self.path).rmdir()
         os.replace(self._partial, self.path)
         files.sync(Path(self.path).parent)
 
@@ -422,4 +438,4 @@ def _packages() -> dict[str, str]:
     return {"python": platform.python_version(), "numpy": np.__version__, "sprii": __version__}
 
 
-register_store(FORMAT, RecordedBank)
+register_store(RecordedBank.FORMAT, RecordedBank)

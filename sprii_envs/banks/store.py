@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -261,11 +262,15 @@ class ArrayStore(WindowStore):
 
 
 Opener = Callable[[Path], Store]
-_OPENERS: dict[str, Opener] = {}
+_OPENERS: dict[str, Opener | str] = {}
 
 
-def register_store(format: str, opener: Opener) -> None:
-    """Let `open_store` open folders whose `bank.json` says `"format": format`; the last registration holds."""
+def register_store(format: str, opener: Opener | str) -> None:
+    """Let `open_store` open folders whose `bank.json` says `"format": format`; the last registration holds.
+
+    Args:
+        opener: takes the folder; or where it is, "package.module:name", which is imported when a folder needs it.
+    """
     _OPENERS[format] = opener
 
 
@@ -293,7 +298,7 @@ def open_store(path: files.StrPath) -> Store:
     opener = _OPENERS.get(str(manifest.get("format")))
     if opener is None:
         raise StoreError(f"{folder} is of format {manifest.get('format')!r}; registered: {', '.join(sorted(_OPENERS))}")
-    return opener(folder)
+    return (resolve_name(opener) if isinstance(opener, str) else opener)(folder)
 
 
 def _stream(column: str, values: Any, lengths: NDArray[np.int64], name: str) -> Stream:

@@ -1,38 +1,24 @@
-"""Banks of multi-episode histories, in each of which one partner persists (`app:overcooked-profile`).
-
-folder/
-  observations.npy …  arrays (histories, episodes, steps, …), read by mapping
-  histories.npz       the EpisodeTable: one row a history, whose system is the partner
-  bank.json           configuration, partners, the SHA-256 of every file, and one of all that
-"""
+"""Banks of multi-episode histories, in each of which one partner persists (`app:overcooked-profile`)."""
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from sprii_envs.banks.ranges import ranges
-from sprii_envs.banks.storage import BankError
-from sprii_envs.banks.store import WindowStore
+from sprii_envs.banks import RecordedBank, Recording, StoreError, StreamSpec
+from sprii_envs.banks.recorded import MANIFEST
 from sprii_envs.fields import check, instance, integer
-from sprii_envs.files import check_file, inventory, read_folder, read_json, recover, write_json, written_folder
+from sprii_envs.files import StrPath
 from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import Game
 from sprii_envs.overcooked.partners.roster import Roster
-from sprii_envs.relations import EpisodeTable
-from sprii_envs.relations.arrays import naming
 
-FORMAT, SCHEMA = "sprii-histories", 3
 COLUMNS = ("observations", "actions", "partner_actions", "rewards")
-MANIFEST, TABLE = "bank.json", "histories.npz"
-FILES = (*(f"{name}.npy" for name in COLUMNS), TABLE)
-REMEDY = "remove the folder and build the bank anew"
 
 
 @dataclass(frozen=True)
@@ -102,104 +88,75 @@ def planned(protocol: HistoryProtocol, partners: Roster) -> list[Run]:
     return found
 
 
-class HistoryBank(WindowStore):
-    """An open bank: arrays mapped from disk, and the table of histories.
+class HistoryBank(RecordedBank):
+    """A recorded bank whose episodes are histories: an entry of a column, and a step of the clock, is an episode.
 
     Attributes:
-        folder: from the root, links resolved.
         protocol: as told at building.
         partners: names in the order of ids.
         identity: of all that the bytes depend on.
         table: one row a history; columns episode, system (the partner's id), rollout (its place among the partner's),
-            length (observations), split (`train`, `validation`, `held_out`), partner (name) and run (of the ego).
-
-    Raises:
-        BankError: naming the file that is missing or damaged.
+            length (episodes), split (`train`, `validation`, `held_out`), partner (name) and run (of the ego).
     """
 
-    observations: NDArray[np.uint8]
-    actions: NDArray[np.uint8]
-    partner_actions: NDArray[np.uint8]
-    rewards: NDArray[np.float32]
+    FORMAT, SCHEMA, REMEDY = "sprii-histories", 4, "remove the folder and build the bank anew"
 
-    def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(os.path.realpath(folder))
-        read_folder(self.folder, self._open, BankError)
-
-    def _open(self) -> None:
-        told = self._manifest()
-        path = self.folder / MANIFEST
+    def __init__(self, path: StrPath, *, verify: bool = False) -> None:
+        """Open the bank in a folder; StoreError naming the file that is missing, damaged or of another format."""
+        super().__init__(path, verify=verify)
         try:
-            self.protocol = HistoryProtocol(**{**told["protocol"], "game": Game(**told["protocol"]["game"])})
-            self.partners: list[str] = told["partners"]
-            self.fingerprint: str = told["fingerprint"]
-            self.identity: str = told["identity"]
-            self.files: dict[str, Any] = {name: told["files"][name] for name in FILES}
+            told = self.origin["protocol"]
+            self.protocol = HistoryProtocol(**{**told, "game": Game(**told["game"])})
+            self.partners: list[str] = self.origin["partners"]
+            self.identity: str = self.origin["identity"]
         except (KeyError, TypeError, ValueError) as error:
-            raise BankError(f"{path} describes no bank of histories: {error}; {REMEDY}") from None
-        self._check(checksums=False)
-        try:
-            self.table = EpisodeTable.load(self.folder / TABLE)
-            for name in COLUMNS:
-                path = self.folder / f"{name}.npy"
-                with naming(path, "an array"):
-                    array = np.load(path, mmap_mode="r", allow_pickle=False)
-                if len(array) != len(self.table):
-                    raise ValueError(f"{path} holds {len(array)} histories, the table {len(self.table)}")
-                setattr(self, name, array)
-        except (OSError, ValueError) as error:
-            raise BankError(f"{error}; {REMEDY}") from None
+            raise StoreError(f"{self.path / MANIFEST} describes no bank of histories: {error}; {self.REMEDY}") from None
 
-    def _manifest(self) -> dict[str, Any]:
-        path = self.folder / MANIFEST
-        told = read_json(path, BankError, REMEDY)
-        if told.get("format") != FORMAT or told.get("schema") != SCHEMA:
-            raise BankError(f"{path} is not of a bank of histories of schema {SCHEMA}; {REMEDY}")
-        if told.get("fingerprint") != _fingerprint(told):
-            raise BankError(f"{path} is damaged or edited: its fingerprint is another; {REMEDY}")
-        return told
+    @property
+    def folder(self) -> Path:
+        """Its folder, absolute."""
+        return self.path
 
-    def verify(self) -> None:
-        """BankError naming a file whose bytes are not those that were written."""
-        if self._manifest()["fingerprint"] != self.fingerprint:
-            raise BankError(f"{self.folder} holds another bank than when it was opened; open it again")
-        self._check(checksums=True)
+    @property
+    def observations(self) -> NDArray[np.uint8]:
+        """(histories, episodes, steps, H, W, C)."""
+        return self._whole("observations")
 
-    def _check(self, checksums: bool) -> None:
-        for name, entry in self.files.items():
-            check_file(self.folder / name, entry, checksums=checksums, error=BankError, remedy=REMEDY)
+    @property
+    def actions(self) -> NDArray[np.uint8]:
+        """(histories, episodes, steps)."""
+        return self._whole("actions")
 
-    def windows(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> NDArray[Any]:
-        """`length` episodes (n, length, steps, …) from `starts` (n,) on of each history: rows of the bank, or drawn.
+    @property
+    def partner_actions(self) -> NDArray[np.uint8]:
+        """(histories, episodes, steps)."""
+        return self._whole("partner_actions")
 
-        Raises:
-            ValueError: for an unknown column, a history or episodes that are not there, and rows of another bank.
-        """
-        if column not in COLUMNS:
-            raise ValueError(f"no column {column!r} in a bank of histories; legal: {', '.join(COLUMNS)}")
-        held = np.full(len(self.table), self.protocol.episodes)
-        found = ranges(held, 0, self.table.locate(episodes), starts, length, column)
-        return getattr(self, column)[found.rows[:, None], found.begins[:, None] + np.arange(found.length)]
+    @property
+    def rewards(self) -> NDArray[np.float32]:
+        """(histories, episodes, steps)."""
+        return self._whole("rewards")
 
-    def split(self, name: str) -> EpisodeTable:
-        """The histories of a split; ValueError for one that is not there."""
-        return self.table.select(name)
+    def _whole(self, name: str) -> NDArray[Any]:
+        entries = self.stream(name).values
+        return entries.reshape(len(self.table), self.protocol.episodes, *entries.shape[1:])
 
 
-def open_histories(folder: Path | str, protocol: HistoryProtocol, partners: Roster, made: str) -> HistoryBank | None:
+def open_histories(folder: StrPath, protocol: HistoryProtocol, partners: Roster, made: str) -> HistoryBank | None:
     """The bank in a folder, or None where there is none.
 
     Raises:
-        BankError: if it is of another protocol, of other partners, made otherwise, or damaged; or if something else
+        StoreError: if it is of another protocol, of other partners, made otherwise, or damaged; or if something else
             is in the folder.
     """
-    recover(folder)
-    if not (Path(folder) / MANIFEST).exists():
-        _check_empty(Path(folder))
+    place = Path(folder)
+    if not (place / MANIFEST).exists():
+        if place.exists() and not (place.is_dir() and not any(place.iterdir())):
+            raise StoreError(f"{place} is no bank of histories, but not empty; legal: a new or empty folder")
         return None
     bank = HistoryBank(folder)
     if bank.identity != identity(protocol, partners, made):
-        raise BankError(
+        raise StoreError(
             f"{folder} holds a bank of another protocol or of other partners, or of egos that learnt otherwise; "
             "legal: another folder"
         )
@@ -207,73 +164,46 @@ def open_histories(folder: Path | str, protocol: HistoryProtocol, partners: Rost
 
 
 def write_histories(
-    folder: Path | str,
+    folder: StrPath,
     protocol: HistoryProtocol,
     partners: Roster,
     made: str,
     read: Callable[[Run], Histories],
 ) -> HistoryBank:
-    """Write a bank, whole or not at all.
+    """Write a bank; after a kill, the same call goes on behind the last history that was written.
 
     Args:
         made: what else the histories depend on, the ego's learning say.
         read: gives a run's histories, (protocol.histories, episodes, …), one run after another.
 
     Raises:
-        ValueError: for a run of another shape.
-        BankError: if the folder holds something else.
+        StoreError: for a run of another shape, or if the folder holds something or the writing of another bank.
     """
-    folder, plan = Path(folder), planned(protocol, partners)
-    each = (protocol.histories, protocol.episodes, protocol.game.max_steps)
-    system, split, number = (np.repeat([run[k] for run in plan], protocol.histories) for k in range(3))
-    rollout = np.zeros(len(system), np.int64)
-    for i in range(len(partners)):
-        rollout[system == i] = np.arange((system == i).sum())
-    table = EpisodeTable(
-        {
-            "episode": np.arange(len(system)),
-            "system": system,
-            "rollout": rollout,
-            "length": np.full(len(system), protocol.episodes * protocol.game.max_steps),
-            "split": split,
-            "partner": np.array(partners.names)[system],
-            "run": number,
-        }
-    )
-    if not (folder / MANIFEST).exists():
-        _check_empty(folder)
-    with written_folder(folder) as temporary:
-        arrays: dict[str, Any] = {}
-        for place, run in enumerate(plan):
+    count, steps = protocol.histories, protocol.game.max_steps
+    streams = {
+        "observations": StreamSpec((steps, *protocol.game.shape), "uint8"),
+        "actions": StreamSpec((steps,), "uint8"),
+        "partner_actions": StreamSpec((steps,), "uint8"),
+        "rewards": StreamSpec((steps,)),
+    }
+    origin = {
+        "protocol": asdict(protocol),
+        "partners": partners.names,
+        "identity": identity(protocol, partners, made),
+    }
+    with Recording(folder, streams, origin, bank=HistoryBank) as recording:
+        plan = planned(protocol, partners)
+        while recording.done < count * len(plan):
+            run, first = plan[recording.done // count], recording.done % count
             found = read(run)
-            for name in COLUMNS:
-                part = getattr(found, name)
-                if part.shape[:3] != each:
-                    raise ValueError(f"{name} of run {run.number} has shape {part.shape}, expected {each} and more")
-                if place == 0:
-                    whole = (len(plan) * each[0], *part.shape[1:])
-                    arrays[name] = np.lib.format.open_memmap(
-                        temporary / f"{name}.npy", mode="w+", dtype=part.dtype, shape=whole
-                    )
-                arrays[name][place * each[0] : (place + 1) * each[0]] = part
-        for array in arrays.values():
-            array.flush()
-        table.save(temporary / TABLE)
-        described = {
-            "format": FORMAT,
-            "schema": SCHEMA,
-            "protocol": asdict(protocol),
-            "partners": partners.names,
-            "identity": identity(protocol, partners, made),
-            "files": inventory(temporary),
-        }
-        write_json(temporary / MANIFEST, described | {"fingerprint": _fingerprint(described)})
+            if len(found.actions) != count:
+                raise StoreError(f"run {run.number} has {len(found.actions)} histories, expected {count}")
+            for i in range(first, count):
+                recording.append(
+                    {name: getattr(found, name)[i] for name in COLUMNS}, length=protocol.episodes, system=run.partner,
+                    split=run.split, partner=partners[run.partner].name, run=run.number,
+                )  # fmt: skip
     return HistoryBank(folder)
-
-
-def _check_empty(folder: Path) -> None:
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise BankError(f"{folder} is no bank of histories, but not empty; legal: a new or empty folder")
 
 
 def identity(protocol: HistoryProtocol, partners: Roster, made: str) -> str:
@@ -284,9 +214,3 @@ def identity(protocol: HistoryProtocol, partners: Roster, made: str) -> str:
         for name in sorted(partner.parameters):
             told.update(np.ascontiguousarray(partner.parameters[name]).tobytes())
     return told.hexdigest()
-
-
-def _fingerprint(described: Mapping[str, Any]) -> str:
-    """Of everything in `bank.json` but itself: equal fingerprints mean equal banks."""
-    content = {name: value for name, value in described.items() if name != "fingerprint"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sprii_envs.banks.storage import BankError
+from sprii_envs.banks import StoreError
 from sprii_envs.fields import WORKERS, integer
 from sprii_envs.files import lock
 from sprii_envs.overcooked.bank import (
@@ -65,7 +65,7 @@ def build_histories(
 
     Raises:
         ValueError: for kitchens that do not make minibatches, or less than one worker.
-        BankError: if the folder holds another bank, a damaged one or something else, or if what is there of a run is
+        StoreError: if the folder holds another bank, a damaged one or something else, or if what is there of a run is
             damaged.
     """
     folder, partners, made = Path(folder), roster_of(partners), made_with(protocol)
@@ -76,7 +76,7 @@ def build_histories(
         workers = integer("workers", workers, least=1, most=WORKERS)
     place = Path(os.path.realpath(folder))
     parts = place.with_name(f".{place.name}-{identity(protocol, partners, made)[:12]}")
-    with lock(parts.with_suffix(".lock"), error=BankError):
+    with lock(parts.with_suffix(".lock"), error=StoreError):
         bank = open_histories(folder, protocol, partners, made)
         if bank is not None:
             bank.verify()
@@ -193,17 +193,17 @@ def _part(folder: Path, run: Run) -> Path:
 
 
 def _read(part: Path, protocol: HistoryProtocol) -> Histories:
-    """The histories of a finished run; BankError naming the file if it is damaged."""
+    """The histories of a finished run; StoreError naming the file if it is damaged."""
     try:
         arrays = read_npz(part, FORMAT, "histories of a run", COLUMNS)
     except (OSError, ValueError) as error:
-        raise BankError(f"{error}; remove it to learn that run again") from None
+        raise StoreError(f"{error}; remove it to learn that run again") from None
     shape = (protocol.histories, protocol.episodes, protocol.game.max_steps)
     for name in COLUMNS:
         expected = (*shape, *protocol.game.shape) if name == "observations" else shape
         dtype = np.float32 if name == "rewards" else np.uint8
         if arrays[name].shape != expected or arrays[name].dtype != dtype:
-            raise BankError(
+            raise StoreError(
                 f"{part} is damaged: {name} are {arrays[name].dtype} of shape {arrays[name].shape}, expected "
                 f"{np.dtype(dtype)} of {expected}; remove it to learn that run again"
             )

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +14,8 @@ pytest.importorskip("jaxmarl")
 
 from safetensors.numpy import save
 
-from sprii_envs.banks.storage import BankError
+from sprii_envs.banks import StoreError, open_store
 from sprii_envs.overcooked.bank import (
-    COLUMNS,
     HistoryBank,
     HistoryProtocol,
     Run,
@@ -100,46 +101,45 @@ def test_a_bank_is_opened_for_what_it_is(bank: HistoryBank, tmp_path: Path):
         (PROTOCOL, Roster(ROSTER[:3]), "here"),
         (PROTOCOL, ROSTER, "elsewhere"),
     ):
-        with pytest.raises(BankError, match="another protocol or of other partners"):
+        with pytest.raises(StoreError, match="another protocol or of other partners"):
             open_histories(tmp_path / "bank", *other)
     found.verify()
-    path = tmp_path / "bank" / "actions.npy"
+    path = tmp_path / "bank" / "actions.u8"
     path.write_bytes(path.read_bytes()[:-1] + b"\7")
-    with pytest.raises(BankError, match=r"actions\.npy is damaged: its checksum"):
+    with pytest.raises(StoreError, match=r"actions\.u8 is damaged: its checksum"):
         found.verify()
-    table = (tmp_path / "bank" / "histories.npz").read_bytes()
-    (tmp_path / "bank" / "histories.npz").unlink()
-    with pytest.raises(BankError, match=r"histories\.npz is missing"):
+    table = (tmp_path / "bank" / "episodes.npz").read_bytes()
+    (tmp_path / "bank" / "episodes.npz").unlink()
+    with pytest.raises(StoreError, match=r"episodes\.npz is missing"):
         HistoryBank(tmp_path / "bank")
-    (tmp_path / "bank" / "histories.npz").write_bytes(table)
-    path = tmp_path / "bank" / "rewards.npy"
+    (tmp_path / "bank" / "episodes.npz").write_bytes(table)
+    path = tmp_path / "bank" / "rewards.f32"
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(BankError, match=r"rewards\.npy"):
+    with pytest.raises(StoreError, match=r"rewards\.f32"):
         HistoryBank(tmp_path / "bank")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bank"]
-    assert {f"{name}.npy" for name in COLUMNS} < {p.name for p in (tmp_path / "bank").iterdir()}
 
 
 @pytest.mark.parametrize("content", DAMAGE)
-@pytest.mark.parametrize("name", ["bank.json", "histories.npz", "rewards.npy"])
+@pytest.mark.parametrize("name", ["bank.json", "episodes.npz", "rewards.f32"])
 def test_damage_is_told_of_with_the_file(name: str, content: bytes, bank: HistoryBank, tmp_path: Path):
     folder = shutil.copytree(bank.folder, tmp_path / "bank")
     size = (folder / name).stat().st_size
     for damage in (content, (content * size)[:size]):  # also where its size tells nothing
         (folder / name).write_bytes(damage)
-        with pytest.raises(BankError, match=f"{name} .*build the bank anew"):
+        with pytest.raises(StoreError, match=f"{name} .*build the bank anew"):
             HistoryBank(folder).verify()
 
 
-@pytest.mark.parametrize("key", ["protocol", "partners", "identity", "files", "fingerprint"])
+@pytest.mark.parametrize("key", ["streams", "origin", "files", "fingerprint"])
 def test_all_of_the_manifest_is_verified(key: str, bank: HistoryBank, tmp_path: Path):
     folder = shutil.copytree(bank.folder, tmp_path / "bank")
     opened, told = HistoryBank(folder), json.loads((folder / "bank.json").read_text(encoding="utf-8"))
-    edits = {"protocol": told["protocol"] | {"seed": 7}, "files": told["files"] | {"../../etc/hostname": {}}}
+    edits = {"origin": told["origin"] | {"identity": "0"}, "files": told["files"] | {"../../etc/hostname": {}}}
     told[key] = edits.get(key, "another")
     (folder / "bank.json").write_text(json.dumps(told), encoding="utf-8")
     for read in (opened.verify, lambda: HistoryBank(folder)):
-        with pytest.raises(BankError, match=r"bank\.json is damaged or edited"):
+        with pytest.raises(StoreError, match=r"bank\.json is damaged or edited"):
             read()
 
 
@@ -150,41 +150,89 @@ def test_what_was_opened_stays_what_it_was(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path / "elsewhere")
     opened.verify()
     before = opened.actions.copy()
+    with pytest.raises(StoreError, match="exists; choose another folder or remove it"):
+        write_histories(tmp_path / "bank", PROTOCOL, ROSTER, "there", played)
+    shutil.rmtree(tmp_path / "bank")
     other = write_histories(tmp_path / "bank", PROTOCOL, ROSTER, "there", lambda run: played(run._replace(number=99)))
     assert not np.array_equal(other.actions, before)
     np.testing.assert_array_equal(opened.actions, before)
-    with pytest.raises(BankError, match="another bank than when it was opened"):
+    with pytest.raises(StoreError, match="another bank than when it was opened"):
         opened.verify()
 
 
-def test_a_link_stays_a_link_and_what_killed_writers_left_is_collected(tmp_path: Path):
+def test_an_empty_folder_is_filled_and_a_link_stays_a_link(tmp_path: Path):
     (tmp_path / "big").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "big")
-    left = tmp_path / ".big.0123456789ab.part"
-    left.mkdir()
-    (left / "actions.npy").write_bytes(b"half")
     write_histories(tmp_path / "link", PROTOCOL, ROSTER, "here", played).verify()
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "big" / "bank.json").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["big", "link"]
 
 
+def test_stopped_writing_goes_on_behind_the_last_history(bank: HistoryBank, tmp_path: Path):
+    asked: list[int] = []
+
+    def read(run: Run) -> Histories:
+        asked.append(run.number)
+        if asked == [0, 1, 2]:
+            raise KeyboardInterrupt
+        return played(run)
+
+    with pytest.raises(KeyboardInterrupt):
+        write_histories(tmp_path / "bank", PROTOCOL, ROSTER, "here", read)
+    journal = tmp_path / "bank.partial" / "journal.jsonl"
+    journal.write_text("".join(journal.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
+    with pytest.raises(StoreError, match="of other streams or another origin; remove it"):
+        write_histories(tmp_path / "bank", PROTOCOL, ROSTER, "there", played)
+    assert open_histories(tmp_path / "bank", PROTOCOL, ROSTER, "here") is None
+    again = write_histories(tmp_path / "bank", PROTOCOL, ROSTER, "here", read)
+    assert again.fingerprint == bank.fingerprint
+    assert asked == [0, 1, 2, *range(1, 7)]
+    assert [path.name for path in tmp_path.iterdir()] == ["bank"]
+
+
+def test_a_folder_of_the_format_before_is_told_of(bank: HistoryBank, tmp_path: Path):
+    folder = shutil.copytree(bank.folder, tmp_path / "bank")
+    told = json.loads((folder / "bank.json").read_text(encoding="utf-8")) | {"schema": 3}
+    (folder / "bank.json").write_text(json.dumps(told), encoding="utf-8")
+    for read in (HistoryBank, open_store, lambda path: open_histories(path, PROTOCOL, ROSTER, "here")):
+        with pytest.raises(StoreError, match="schema 3; this reads 'sprii-histories', schema 4; remove the folder and"):
+            read(folder)
+
+
+OPENED = """
+import sys
+from sprii_envs.banks import open_store
+assert not {"jax", "sprii_envs.overcooked"} & set(sys.modules)
+print(type(open_store(sys.argv[1])).__name__)
+"""
+
+
+def test_the_extra_is_imported_when_such_a_folder_is_opened(bank: HistoryBank):
+    done = subprocess.run([sys.executable, "-c", OPENED, bank.name], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("HistoryBank\n", 0), done.stderr
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("years", encoding="utf-8")
-    with pytest.raises(BankError, match="is no bank of histories, but not empty"):
+    with pytest.raises(StoreError, match="is no bank of histories, but not empty"):
         open_histories(tmp_path, PROTOCOL, ROSTER, "here")
-    with pytest.raises(BankError, match="is no bank of histories, but not empty"):
+    with pytest.raises(StoreError, match="exists; choose another folder or remove it"):
         write_histories(tmp_path, PROTOCOL, ROSTER, "here", played)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_run_of_another_shape_leaves_nothing(tmp_path: Path):
-    with pytest.raises(ValueError, match=r"observations of run 0 has shape \(3, 4, 12"):
-        write_histories(
-            tmp_path / "bank", PROTOCOL, ROSTER, "here",
-            lambda run: Histories(*(part[:, :4] for part in vars(played(run)).values())),
-        )  # fmt: skip
-    assert list(tmp_path.iterdir()) == []
+def test_a_run_of_another_shape_makes_no_bank(tmp_path: Path):
+    for cut, message in (
+        (np.s_[:, :4], r"episode 0: 'observations' is uint8 of shape \(4, 12"),
+        (np.s_[:2], "run 0 has 2 histories, expected 3"),
+    ):
+        with pytest.raises(StoreError, match=message):
+            write_histories(
+                tmp_path / "bank", PROTOCOL, ROSTER, "here",
+                lambda run, cut=cut: Histories(*(part[cut] for part in vars(played(run)).values())),
+            )  # fmt: skip
+        assert not (tmp_path / "bank").exists()
 
 
 def test_what_is_kept_of_a_run():

@@ -63,7 +63,7 @@ def test_a_bare_integer_whose_table_is_not_known(bank: HistoryBank):
     pairs = PairSampler(held, SAME_SYSTEM).batch(0, 6)
     found = bank.windows("actions", pairs.donor, 1, 3)
     assert np.array_equal(found, bank.actions[held["episode"][pairs.donor], 1:4])
-    with pytest.raises(ValueError, match="no column 'states' in a bank of histories"):
+    with pytest.raises(ValueError, match="no column 'states'; columns: observations, "):
         bank.windows("states", [0], 0, 1)
     with pytest.raises(ValueError, match="window of 3 from 4 is not inside episode 0, which has 6"):
         bank.windows("actions", [0], 4, 3)

@@ -10,7 +10,7 @@ pytest.importorskip("jaxmarl")
 
 from kitchens import GAME, PROTOCOL, ROSTER
 
-from sprii_envs.banks.storage import BankError
+from sprii_envs.banks import StoreError
 from sprii_envs.overcooked.bank import identity
 from sprii_envs.overcooked.game import ACTIONS, Game
 from sprii_envs.overcooked.partners.partner import Partner
@@ -64,7 +64,7 @@ def test_a_stopped_bank_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bank", "whole"]
     assert build_histories(PROTOCOL, PAIR, tmp_path / "bank").fingerprint == whole.fingerprint
     assert len(runs) == 3 - len(kept)
-    with pytest.raises(BankError, match="of other partners"):
+    with pytest.raises(StoreError, match="of other partners"):
         build_histories(PROTOCOL, Roster(PAIR[:1]), tmp_path / "bank")
 
 
@@ -81,7 +81,7 @@ def test_a_damaged_part_is_told_of_before_anything_is_learnt(
     if content is not None:  # otherwise the rewards are of another type
         part.write_bytes(content)
     monkeypatch.setattr(learning, "learn_with", lambda *_, **__: pytest.fail("learnt"))
-    with pytest.raises(BankError, match=r"run-1\.npz .*remove it to learn that run again"):
+    with pytest.raises(StoreError, match=r"run-1\.npz .*remove it to learn that run again"):
         build_histories(PROTOCOL, PAIR, tmp_path / "bank", workers=1)
 
 
