@@ -20,6 +20,7 @@ from sprii_envs.banks.store import ArrayStore, Store, StoreError, Stream, open_s
 
 register_store(FORMAT, Bank.open)
 register_store("sprii-histories", "sprii_envs.overcooked.bank:HistoryBank")
+register_store("sprii-minari", "sprii_envs.banks.minari:MinariWindows.open")
 
 __all__ = [
     "D_CLEAN",

@@ -99,6 +99,20 @@ def split_of(store: Store, name: str, unseal: bool, error: type[ValueError] = St
     return store.table.select(name)
 
 
+def with_splits(table: EpisodeTable, sealed: tuple[str, ...], name: str) -> tuple[EpisodeTable, tuple[str, ...]]:
+    """A table with a `split`, which is `train` where it has none, and its splits in order.
+
+    Raises:
+        StoreError: for a sealed split that is not among them.
+    """
+    if "split" not in table:
+        table = EpisodeTable({**{c: table[c] for c in table.columns}, "split": np.full(len(table), "train")})
+    splits = _in_order(table["split"].astype(str))
+    if unknown := set(sealed) - set(splits):
+        raise StoreError(f"{name}: no split {sorted(unknown)[0]!r} to seal; splits: {', '.join(splits)}")
+    return table, splits
+
+
 @dataclass(frozen=True)
 class Stream:
     """One column of episodes of any length, laid end to end.
@@ -182,12 +196,9 @@ class ArrayStore(WindowStore):
         name: str = "arrays",
         fingerprint: str | None = None,
     ) -> None:
-        if "split" not in table:
-            table = EpisodeTable({**{c: table[c] for c in table.columns}, "split": np.full(len(table), "train")})
-        self.name, self.table, self.sealed_splits = name, table, tuple(sealed)
-        self.splits = _in_order(table["split"].astype(str))
-        if unknown := set(self.sealed_splits) - set(self.splits):
-            raise StoreError(f"{name}: no split {sorted(unknown)[0]!r} to seal; splits: {', '.join(self.splits)}")
+        self.name, self.sealed_splits = name, tuple(sealed)
+        self.table, self.splits = with_splits(table, self.sealed_splits, name)
+        table = self.table
         if not streams:
             raise StoreError(f"{name}: a store holds a column at least")
         self.streams: dict[str, Stream] = {}

@@ -87,16 +87,16 @@ class RelatedEpisodes(WindowStore):
         )
 
     def _buffer(self, row: int) -> Any:
-        from minari.data_collector.episode_buffer import EpisodeBuffer
+        from sprii_envs.banks.minari.package import episode_buffer
 
         data = self.episode(row)
         last = np.zeros(len(data["rewards"]), np.bool_)
         last[-1] = True
         terminated = self.table["ending"][row] == "terminated"
-        return EpisodeBuffer(
+        return episode_buffer(
             observations=_nested(data),
-            actions=data["actions"],  # type: ignore[arg-type]
-            rewards=data["rewards"],  # type: ignore[arg-type]
+            actions=data["actions"],
+            rewards=data["rewards"],
             terminations=last & terminated,
             truncations=last & ~terminated,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sprii_envs.banks import Bank, BankProtocol, Store, build
+from sprii_envs.banks import Bank, BankProtocol, Store, StoreError, build, open_store
 from sprii_envs.fields import check, flag, instance, integer, integers, number
 from sprii_envs.relations import EpisodeTable
 from sprii_train.analysis.formation import Factor
@@ -106,9 +106,22 @@ class Setting:
         return hash(self.name)
 
     def open_store(self, root: Path) -> Store:
-        """The store under `root/banks`, made if it is not there, its checksums verified."""
+        """The store under `root/banks`, made if it is not there, its checksums verified.
+
+        Raises:
+            ValueError: for a store that workers could not open by its name.
+        """
         store = self.store(root / "banks")
         store.verify(checksums=True)
+        try:
+            again = open_store(store.name).fingerprint == store.fingerprint
+        except StoreError as error:
+            raise ValueError(
+                f"the setting {self.name!r} has the store {store.name!r}, which no worker can open: {error}; legal: "
+                "the store of a folder, such as a Recording or MinariWindows.save makes"
+            ) from error
+        if not again:
+            raise ValueError(f"the setting {self.name!r} has a store that is not the one in its folder {store.name!r}")
         return store
 
     def open_sealed(self, folder: Path) -> Bank:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sprii_envs import rendering
 from sprii_envs.banks.bank import Bank
-from sprii_envs.banks.minari.package import package
+from sprii_envs.banks.minari.package import episode_buffer, package
 from sprii_envs.banks.minari.writing import check_about, needed, place, write
 from sprii_envs.banks.storage import BankError
 from sprii_envs.properties import unknown_name
@@ -148,8 +148,6 @@ def _buffers(
     progress: Callable[[int, int], None] | None,
 ) -> Iterator[Any]:
     """One EpisodeBuffer after the other, read from the bank when the storage asks for it."""
-    from minari.data_collector.episode_buffer import EpisodeBuffer
-
     names = bank.properties.names
     for done, (row, length) in enumerate(zip(table.rows.tolist(), table["length"].tolist(), strict=True)):
         if progress:
@@ -157,16 +155,16 @@ def _buffers(
         states = bank.windows("states", [row], 0, length)[0]
         last = np.zeros(length - 1, np.bool_)
         last[-1] = True
-        yield EpisodeBuffer(
+        yield episode_buffer(
             options={
                 "system": {name: float(bank.table[name][row]) for name in names},
                 "state": states[0].astype(np.float64),
             },
-            observations=states if shape is None else _images(bank, row, length, observations, shape),  # type: ignore[arg-type]
-            actions=bank.windows("actions", [row], 0, length - 1)[0],  # type: ignore[arg-type]
-            rewards=bank.windows("rewards", [row], 0, length - 1)[0],  # type: ignore[arg-type]
-            terminations=np.zeros(length - 1, np.bool_),  # type: ignore[arg-type]
-            truncations=last,  # type: ignore[arg-type]
+            observations=states if shape is None else _images(bank, row, length, observations, shape),
+            actions=bank.windows("actions", [row], 0, length - 1)[0],
+            rewards=bank.windows("rewards", [row], 0, length - 1)[0],
+            terminations=np.zeros(length - 1, np.bool_),
+            truncations=last,
         )
     if progress:
         progress(len(table), len(table))

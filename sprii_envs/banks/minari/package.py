@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sprii_envs.dependencies import PackageImportError, needed
@@ -25,20 +26,31 @@ def package() -> Any:
 
 
 def opened(dataset: Any) -> Any:
-    """A MinariDataset as it is, or the local one of an id; ValueError where there is none or it is damaged."""
-    if not isinstance(dataset, str):
+    """A MinariDataset as it is, the local one of an id, or the one whose data is in a folder (a Path).
+
+    Raises:
+        ValueError: where there is none, or it is damaged.
+    """
+    if not isinstance(dataset, str | Path):
         return dataset
     minari = package()
     from minari.storage.datasets_root_dir import get_dataset_path
 
-    path = absolute(get_dataset_path(dataset) / "data")
+    path = dataset if isinstance(dataset, Path) else absolute(get_dataset_path(dataset) / "data")
     if not path.exists():
-        raise ValueError(f"no local Minari dataset {dataset!r}: download it with `minari download {dataset}`")
+        raise ValueError(f"no local Minari dataset {str(dataset)!r}: download it with `minari download {dataset}`")
     with reading(dataset):
         try:
             return minari.MinariDataset(path)
         except ValueError as error:  # of its metadata.json
             raise RuntimeError(f"{path}: {error}") from error
+
+
+def episode_buffer(**fields: Any) -> Any:
+    """An EpisodeBuffer of whole arrays, which Minari's storages write though it declares lists."""
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+
+    return EpisodeBuffer(**fields)
 
 
 @contextmanager
@@ -49,5 +61,5 @@ def reading(dataset: Any) -> Iterator[None]:
     except (ValueError, ImportError):
         raise
     except Exception as error:
-        name = dataset if isinstance(dataset, str) else dataset.id
+        name = str(dataset) if isinstance(dataset, str | Path) else dataset.id
         raise ValueError(f"the file of the Minari dataset {name!r} is damaged or cannot be read: {error}") from error

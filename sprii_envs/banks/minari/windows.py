@@ -1,59 +1,196 @@
-"""Windows of a Minari dataset's columns."""
+"""A Minari dataset as a store: its episodes by their labels, and windows of its columns.
 
+folder/
+  episodes.npz   the EpisodeTable
+  bank.json      where the dataset lies, sealed splits, sizes and SHA-256 of the dataset's files
+"""
+
+import hashlib
+import json
+import os
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs import files
+from sprii_envs.banks.minari.metadata import from_minari
 from sprii_envs.banks.minari.package import opened, package, reading
 from sprii_envs.banks.ranges import ranges
-from sprii_envs.banks.store import WindowStore
-from sprii_envs.files import absolute, revision
+from sprii_envs.banks.store import StoreError, WindowStore, split_of, with_splits
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.relations.coercion import integer_array
 from sprii_envs.relations.rows import TableRows
 from sprii_envs.relations.table import few
 
+FORMAT, SCHEMA = "sprii-minari", 1
+_MANIFEST, _TABLE = "bank.json", "episodes.npz"
+_REMEDY = "remove the folder and save it again"
 _STEPS = ("actions", "rewards", "terminations", "truncations")
 
 
 class MinariWindows(WindowStore):
-    """Reads windows of a MinariDataset (or the local one of an id), for the episodes of its `table`.
+    """A `Store` of a MinariDataset (or the local one of an id), of the episodes of its `table`.
 
-    `table` is `from_minari(dataset)` or any selection from it. Raw HDF5 is sliced, so only the chunks of a window are
-    read; other storages, and images that Minari stored as JPEG (a warning says so: they are not the pixels that were
-    recorded), are decoded a whole episode at a time. A dataset that is replaced or written to afterwards is refused.
+    `table` is `from_minari(dataset)`, any selection from it, or one with more columns: a dataset has no splits unless
+    its metadata or the table says so, and is all `train` then. `sealed` splits are by default those that an exported
+    bank kept sealed. `save` keeps table and checksums in a folder, which `open_store` opens.
+
+    Raw HDF5 is sliced, so only the chunks of a window are read; other storages, and images that Minari stored as JPEG
+    (a warning says so: they are not the pixels that were recorded), are decoded a whole episode at a time. A dataset
+    that is replaced or written to afterwards is refused.
+
+    Attributes:
+        name: id of the dataset, or the folder that it was opened from.
+        dataset: the MinariDataset.
     """
 
-    def __init__(self, dataset: Any, table: EpisodeTable) -> None:
-        """ValueError if `table` has episodes that the dataset does not have."""
+    def __init__(
+        self,
+        dataset: Any,
+        table: EpisodeTable | None = None,
+        *,
+        sealed: tuple[str, ...] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """ValueError if `table` has episodes that the dataset does not have; StoreError for an unknown sealed split."""
         package()
         from minari.dataset.minari_storage import MinariStorage, is_image_space
 
         self.dataset = opened(dataset)
-        self.table = table
+        self.name: str = self.dataset.id if name is None else name
+        table = from_minari(self.dataset) if table is None else table
         unknown = np.setdiff1d(table["episode"], self.dataset.episode_indices)
         if len(unknown):
             raise ValueError(f"the Minari dataset {self.dataset.id!r} has no episodes {few(unknown)} of the table")
+        self._storage = storage = self.dataset.storage
+        self._data = files.absolute(storage.data_path)
+        with reading(self.dataset):
+            kept = _kept_sealed(storage.metadata, table) if sealed is None else tuple(sealed)
+            if self._data != storage.data_path:
+                self._storage = MinariStorage.read(self._data)
+        self.sealed_splits = kept
+        self.table, self.splits = with_splits(table, kept, self.name)
         order = np.argsort(table["episode"])
         self._ids, self._lengths = table["episode"][order], table["length"][order]
-        self._storage = storage = self.dataset.storage
-        place = absolute(storage.data_path)
-        if place != storage.data_path:
-            with reading(self.dataset):
-                self._storage = MinariStorage.read(place)
         spaces = (self.dataset.observation_space, self.dataset.action_space)
         self._jpeg = storage.jpeg_encoding and any(is_image_space(leaf) for space in spaces for leaf in _leaves(space))
         hdf5 = storage.FORMAT == "hdf5"
-        self._place = place / "main_data.hdf5" if hdf5 else place
-        self._revision = revision(self._place)
+        self._place = self._data / "main_data.hdf5" if hdf5 else self._data
+        self._revision = files.revision(self._place)
         self._sliced = hdf5 and not self._jpeg
+        self._names: tuple[str, ...] | None = None
+        self._files: dict[str, Any] | None = None
         if self._jpeg:
             warnings.warn(
                 f"the Minari dataset {self.dataset.id!r} stores images as JPEG: these are not the recorded pixels",
                 stacklevel=2,
+            )
+
+    @classmethod
+    def open(cls, path: files.StrPath) -> Self:
+        """What `save` wrote, with the dataset where it lay then; its files' sizes are checked.
+
+        Raises:
+            StoreError: naming the file that is missing, damaged or of another format.
+        """
+        folder = files.absolute(path)
+        place = folder / _MANIFEST
+        manifest = files.read_json(place, StoreError, _REMEDY)
+        if manifest.get("format") != FORMAT or manifest.get("schema") != SCHEMA:
+            raise StoreError(
+                f"{place} is of format {manifest.get('format')!r}, schema {manifest.get('schema')!r}; this reads "
+                f"{FORMAT!r}, schema {SCHEMA}"
+            )
+        try:
+            data, sealed = Path(manifest["data"]), tuple(manifest["sealed"])
+            kept, fingerprint = dict(manifest["files"]), manifest["fingerprint"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(f"{place} is damaged: {type(error).__name__}: {error}; {_REMEDY}") from error
+        if not data.is_dir():
+            raise StoreError(f"{place} is of the Minari dataset in {data}, which is not there; {_REMEDY}")
+        try:
+            table = EpisodeTable.load(folder / _TABLE)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{folder / _TABLE} is damaged: {error}; {_REMEDY}") from error
+        if fingerprint != _fingerprint(table, sealed, kept):
+            raise StoreError(f"{folder} is damaged or edited: its fingerprint is not of its contents; {_REMEDY}")
+        _check(data, kept, checksums=False)
+        store = cls(data, table, sealed=sealed, name=str(folder))
+        store._files = kept
+        return store
+
+    def save(self, path: files.StrPath) -> Self:
+        """Keep the table, and what the dataset's bytes are, in a new folder; the store that `open_store` opens there.
+
+        Raises:
+            StoreError: if something is there, or the dataset was replaced or written to.
+        """
+        folder = files.absolute(path)
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise StoreError(f"{folder} exists; choose another folder or remove it")
+        self.verify()
+        with files.written_folder(folder) as temporary:
+            self.table.save(temporary / _TABLE)
+            described = {"format": FORMAT, "schema": SCHEMA, "data": str(self._data), "sealed": self.sealed_splits}
+            files.write_json(temporary / _MANIFEST, {**described, "files": self._kept, "fingerprint": self.fingerprint})
+        return self.open(folder)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of the first episode; others may have more infos."""
+        if self._names is None:
+            self._names = self._names_of(int(self._ids[0]))
+        return self._names
+
+    def _names_of(self, episode: int) -> tuple[str, ...]:
+        with reading(self.dataset):
+            if not self._sliced:
+                return tuple(_columns(next(iter(self._storage.get_episodes([episode])))))
+            import h5py
+
+            with h5py.File(self._place, "r") as file:
+                return tuple(_datasets(file[f"episode_{episode}"]))
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the table, the sealed splits and the files of the dataset, wherever it lies."""
+        return _fingerprint(self.table, self.sealed_splits, self._kept)
+
+    @property
+    def _kept(self) -> dict[str, Any]:
+        """Size and SHA-256 of the dataset's files, of when they were first asked for."""
+        if self._files is None:
+            found: dict[str, Any] = {}
+            for file in sorted(file for file in self._data.rglob("*") if file.is_file()):
+                name = file.relative_to(self._data).as_posix()
+                found[name] = {"bytes": os.stat(file).st_size, "sha256": files.checksum(file)}
+            self._check_revision()
+            self._files = found
+        return self._files
+
+    def split(self, name: str, *, unseal: bool = False) -> EpisodeTable:
+        """The episodes of one split; StoreError for an unknown one and for a sealed one without `unseal`."""
+        return split_of(self, name, unseal)
+
+    def verify(self, *, checksums: bool = True) -> None:
+        """StoreError naming the first file of the dataset whose size, or with `checksums` a byte, is another.
+
+        Another than when the store was saved; of one that was not, than when its fingerprint was first asked for.
+        """
+        self._check_revision()
+        if self._files is not None:
+            _check(self._data, self._files, checksums=checksums)
+
+    def _check_revision(self) -> None:
+        if files.revision(self._place) != self._revision:
+            raise StoreError(
+                f"the Minari dataset {self.dataset.id!r} was replaced or written to after its MinariWindows were "
+                "made: make its table and them again"
             )
 
     def windows(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> NDArray[Any]:
@@ -77,11 +214,7 @@ class MinariWindows(WindowStore):
             with reading(self.dataset):
                 parts = read(column, asked.tolist(), found.begins.tolist(), found.length)
         finally:
-            if revision(self._place) != self._revision:
-                raise ValueError(
-                    f"the Minari dataset {self.dataset.id!r} was replaced or written to after its MinariWindows were "
-                    "made: make its table and them again"
-                )
+            self._check_revision()
         return np.stack(parts)
 
     def _slices(self, column: str, episodes: list[int], starts: list[int], length: int) -> list[NDArray[Any]]:
@@ -90,14 +223,11 @@ class MinariWindows(WindowStore):
         with h5py.File(self._place, "r") as file:
             parts = []
             for episode, start in zip(episodes, starts, strict=True):
-                self._check_length(episode, int(file[f"episode_{episode}"].attrs["total_steps"]))  # type: ignore[arg-type]
-                entry = file.get(f"episode_{episode}/{column}")
+                group: Any = file[f"episode_{episode}"]
+                self._check_length(episode, int(group.attrs["total_steps"]))
+                entry = group.get(column)
                 if not isinstance(entry, h5py.Dataset):
-                    legal: list[str] = []
-                    file[f"episode_{episode}"].visititems(  # type: ignore[union-attr]
-                        lambda name, item, legal=legal: legal.append(name) if isinstance(item, h5py.Dataset) else None
-                    )
-                    raise self._unknown(column, episode, legal)
+                    raise self._unknown(column, episode, _datasets(group))
                 parts.append(self._whole(np.asarray(entry[start : start + length]), column, episode, start, length))
         return parts
 
@@ -145,6 +275,32 @@ class MinariWindows(WindowStore):
                 f"{start + len(window)} entries"
             )
         return window
+
+
+def _kept_sealed(metadata: Mapping[str, Any], table: EpisodeTable) -> tuple[str, ...]:
+    """The splits of a table that the bank which was exported kept sealed."""
+    protocol = metadata.get("sprii_protocol")
+    sealed = protocol.get("sealed_splits", ()) if isinstance(protocol, Mapping) else ()
+    return tuple(split for split in sealed if "split" in table and split in table["split"].astype(str))
+
+
+def _fingerprint(table: EpisodeTable, sealed: tuple[str, ...], kept: Mapping[str, Any]) -> str:
+    told = [table.fingerprint(), table.rows_fingerprint(), sorted(sealed), kept]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _check(data: Path, kept: Mapping[str, Any], *, checksums: bool) -> None:
+    for name, entry in kept.items():
+        files.check_file(data / name, entry, checksums=checksums, error=StoreError)
+
+
+def _datasets(group: Any) -> list[str]:
+    """Names of the columns of an episode's HDF5 group."""
+    import h5py
+
+    names: list[str] = []
+    group.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+    return names
 
 
 def _columns(data: Any, prefix: str = "") -> list[str]:
