@@ -73,7 +73,7 @@ def test_a_reader_reads_it_as_it_reads_the_bank(bank: Bank) -> None:
     )
     ours, theirs = (PairedWindows(reader, "train", pairs=6, seed=3)(2) for reader in readers)
     for one, other in zip(ours, theirs, strict=True):
-        assert (one is None and other is None) or torch.equal(one, other)
+        assert one is other if one is None or other is None else torch.equal(one, other)
     with pytest.raises(ValueError, match="draws no frames"):
         WindowReader(store, 16, image=32)
     with pytest.raises(ValueError, match="'test' is sealed"):
