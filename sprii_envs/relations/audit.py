@@ -4,21 +4,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs.fields import integer
 from sprii_envs.relations.index import build_index, fold
-from sprii_envs.relations.kernels.base import Counts, ListedKernel, Support
-from sprii_envs.relations.recipients import Distinct
+from sprii_envs.relations.kernels.base import BoundKernel, Counts, Kernel, ListedKernel, Support
+from sprii_envs.relations.recipients import Distinct, Law, Recipients
 from sprii_envs.relations.relation import Relation
 from sprii_envs.relations.streams import AUDIT, stream
 from sprii_envs.relations.table import EpisodeTable, Rows, factorize
-
-if TYPE_CHECKING:
-    from sprii_envs.relations.sampler import PairSampler
 
 Range = tuple[int, int]
 
@@ -28,6 +25,19 @@ _LISTED = 256
 _BATCH, _BATCHES = 4096, 2048
 # A donor probability below this share of an even one is rounding.
 _NEVER = 1e-9
+
+
+class PairLaw(Protocol):
+    """What a `PairSampler` draws from, at any step."""
+
+    table: EpisodeTable
+    relation: Relation
+    kernel: Kernel
+    bound: BoundKernel
+    recipients: Recipients
+    law: Law
+    distinct: str | None
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,7 @@ class Audit:
         return "\n".join([f"{name:<{width}}  {value}" for name, value in rows] + notes)
 
 
-def audit(sampler: PairSampler, draws: int) -> Audit:
+def audit(sampler: PairLaw, draws: int) -> Audit:
     """The report of a sampler; its own step and stream are untouched."""
     draws = integer("draws", draws, least=1)
     table, bound = sampler.table, sampler.bound
@@ -186,7 +196,7 @@ def _listed(count: int, seed: int) -> Rows:
     return stream(seed, 0, AUDIT).choice(count, min(_LISTED, count), replace=False)
 
 
-def _draw(sampler: PairSampler, draws: int) -> tuple[Rows, Rows, NDArray[np.bool_]]:
+def _draw(sampler: PairLaw, draws: int) -> tuple[Rows, Rows, NDArray[np.bool_]]:
     recipients = sampler.recipients
     size = min(_BATCH, draws, recipients.groups if isinstance(recipients, Distinct) else _BATCH)
     batches = []

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from sprii_envs.relations.table import EpisodeTable
-
 Rows = NDArray[np.int64]
+
+
+class Table(Protocol):
+    """What row numbers know of their `EpisodeTable`."""
+
+    def __contains__(self, name: object) -> bool: ...
+    def __getitem__(self, name: str) -> NDArray[Any]: ...
+    def rows_fingerprint(self) -> str: ...
 
 
 class TableRows(np.ndarray[Any, np.dtype[np.int64]]):
@@ -21,7 +26,7 @@ class TableRows(np.ndarray[Any, np.dtype[np.int64]]):
     """
 
     __array_priority__ = 1.0  # type: ignore[assignment]  # of arrays joined, the one that knows decides their type
-    table: EpisodeTable | None
+    table: Table | None
 
     def __array_finalize__(self, obj: Any) -> None:
         self.table = getattr(obj, "table", None)
@@ -56,7 +61,7 @@ class TableRows(np.ndarray[Any, np.dtype[np.int64]]):
         return self.table["episode"][np.asarray(self)]
 
 
-def rows_of(rows: Any, table: EpisodeTable | None) -> TableRows:
+def rows_of(rows: Any, table: Table | None) -> TableRows:
     """Row numbers of a table, knowing it."""
     known = np.asarray(rows).view(TableRows)
     known.table = table

@@ -77,7 +77,8 @@ class PairSampler:
         self.table, self.relation = table, relation
         self.kernel: Kernel = Uniform() if kernel is None else kernel
         self.seed, self.step = integer("seed", seed, most=WORD), 0
-        self.law, self.distinct = law, None if distinct is None else str(distinct)
+        self.law: Law = law
+        self.distinct = None if distinct is None else str(distinct)
         choice("law", law, legal=get_args(Law))
         if law == "balanced" and not isinstance(self.kernel, Uniform):
             raise ValueError(f"law='balanced' decides itself which donor is drawn: it takes Uniform(), not {kernel!r}")

@@ -283,13 +283,13 @@ class EpisodeTable:
         if not isinstance(episodes, TableRows) or episodes.table is self:
             return episodes
         given, ids, order = np.ravel(np.asarray(episodes)), np.ravel(episodes.episodes), self.by_episode()
-        other = {} if episodes.table is None else episodes.table._columns
+        other = episodes.table
         rows = order[np.searchsorted(self["episode"], ids, sorter=order).clip(max=len(self) - 1)]
         lacking = self["episode"][rows] != ids
         if lacking.any():
             raise ValueError(f"no episode {ids[lacking.argmax()]} in this table, but in the one that these rows are of")
         for name in self._columns:
-            if name not in _FREE and name in other:
+            if name not in _FREE and other is not None and name in other:
                 here, there = self[name][rows], other[name][given]
                 differ = (here != there) & ((here == here) | (there == there))
                 if differ.any():
