@@ -40,6 +40,7 @@ _MODULE_STATE = frozenset(vars(nn.Module()))
 _KEEPERS = (
     "sprii_train.checkpoints",
     "sprii_train.records",
+    "sprii_train.experiments.cells",
     "sprii_train.experiments.grid",
     "sprii_envs.relations.arrays",
     "sprii_envs.relations.audit",

@@ -14,7 +14,7 @@ from sprii_train.control.controllers import ICEM
 from sprii_train.control.draws import ASSAY, Drawn
 from sprii_train.control.evaluation import known, random
 from sprii_train.control.experience import Experience
-from sprii_train.experiments.grid import locked
+from sprii_train.experiments.cells import locked
 from sprii_train.identity import code_of, digest
 
 HELD_OUT = 40  # of ID's 121 systems

@@ -6,7 +6,7 @@ import pytest
 from rich.progress import Progress
 from rich.table import Table
 
-from sprii_train.experiments import grid
+from sprii_train.experiments.progress import display
 from sprii_train.terminal import console, size
 
 NAMES = ("[/b]", "[link=http://x.org]y[/link]", "[bold]a", ":cat:", "[", "\\[a]", "$x$ $\\frac{$", "{loss}", "%s")
@@ -55,7 +55,7 @@ def test_the_bars_of_cells_print_names_as_they_are(monkeypatch, capsys):
     add = Progress.add_task
     monkeypatch.setattr(Progress, "add_task", lambda self, *a, **k: progress.append(self) or add(self, *a, **k))
     cells = [type("Cell", (), {"title": name, "steps": 3})() for name in NAMES]
-    with grid._display(cells) as show:
+    with display(cells) as show:
         show("[/b]", 1, 0.5)
         console().print(progress[0])
     out = capsys.readouterr().out

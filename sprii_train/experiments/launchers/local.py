@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from sprii_train.experiments.grid import Cell, Told, work
+from sprii_train.experiments.cells import Cell, work
+from sprii_train.experiments.launchers.base import Told
 
 
 class Local:

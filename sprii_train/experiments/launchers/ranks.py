@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sprii_train import distributed
-from sprii_train.experiments.grid import Cell, work
+from sprii_train.experiments.cells import Cell, work
 
 
 def over_ranks(cells: Sequence[Cell], root: Path, show: Callable[[str, int, float], None]) -> None:

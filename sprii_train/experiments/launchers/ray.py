@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sprii_train.experiments.grid import Cell, Told
-from sprii_train.experiments.launchers import needed
+from sprii_train.experiments.cells import Cell
+from sprii_train.experiments.launchers.base import Told, needed
 from sprii_train.experiments.launchers.remote import EVERY, run_cell, told
 
 
@@ -16,14 +16,15 @@ class Ray:
     Args:
         workers: tasks at once; by default as many as the cluster has room for.
         threads: CPUs of each task.
+        every: seconds between two words of a task, and between two looks at it.
         options: of `ray.remote`, such as `num_gpus=1`.
 
     Raises:
         ValueError: without Ray or without a cluster.
     """
 
-    def __init__(self, workers: int | None = None, threads: int = 1, **options: Any) -> None:
-        self.workers, self.threads = workers or sys.maxsize, threads
+    def __init__(self, workers: int | None = None, threads: int = 1, *, every: float = EVERY, **options: Any) -> None:
+        self.workers, self.threads, self.every = workers or sys.maxsize, threads, every
         self.ray = needed("ray", "ray")
         if not self.ray.is_initialized():
             try:
@@ -39,7 +40,7 @@ class Ray:
         """Submit the cells."""
         body = self.ray.remote(**self.options)(run_cell)
         for cell in cells:
-            reference = body.options(name=cell.title).remote(cell, root, self.threads)
+            reference = body.options(name=cell.title).remote(cell, root, self.threads, self.every)
             self._tasks.append(_Task(self.ray, cell, root, reference))
         return self._tasks[-len(cells) :]
 
@@ -47,7 +48,7 @@ class Ray:
         """Return when a task is done, or after a few seconds."""
         self._tasks = [task for task in self._tasks if not task.done()]
         if self._tasks:
-            self.ray.wait([task.reference for task in self._tasks], timeout=EVERY)
+            self.ray.wait([task.reference for task in self._tasks], timeout=self.every)
 
     def stop(self) -> None:
         """Cancel what is not done, and give it a minute to write its checkpoints."""

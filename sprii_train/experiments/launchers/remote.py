@@ -10,20 +10,24 @@ from pathlib import Path
 import torch
 
 from sprii_envs.files import FileError, read_json, write_json
-from sprii_train.experiments.grid import Cell, Told, folder_of, work
+from sprii_train.experiments.cells import Cell, folder_of, work
+from sprii_train.experiments.launchers.base import Told
 
 EVERY = 5.0
-"""Seconds between two words of a job, and between two looks at it."""
+"""Seconds between two words of a job, and between two looks at it, unless a launcher is told otherwise."""
 
 
-def run_cell(cell: Cell, root: Path, threads: int) -> Exception | None:
-    """The body of a job; returns what the cell failed with, whose traceback is in the job's log."""
+def run_cell(cell: Cell, root: Path, threads: int, every: float) -> Exception | None:
+    """The body of a job, which says every so many seconds how far it is.
+
+    It returns what the cell failed with, whose traceback is in the job's log.
+    """
     torch.set_num_threads(threads)
     said = 0.0
 
     def report(step: int, values: dict[str, float]) -> None:
         nonlocal said
-        if time.monotonic() - said > EVERY or step == cell.steps:
+        if time.monotonic() - said > every or step == cell.steps:
             said = time.monotonic()
             write_json(_path(cell, root), {"step": step, "self": values.get("self")})
 

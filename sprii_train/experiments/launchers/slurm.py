@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sprii_train.experiments.grid import Cell, Told
-from sprii_train.experiments.launchers import needed
+from sprii_train.experiments.cells import Cell
+from sprii_train.experiments.launchers.base import Told, needed
 from sprii_train.experiments.launchers.remote import EVERY, run_cell, told
 
 
@@ -18,6 +18,7 @@ class Slurm:
         workers: jobs submitted at once; by default all.
         threads: of each job.
         cluster: `slurm`; submitit's `local` and `debug` run the jobs here.
+        every: seconds between two words of a job, and between two looks at it.
         parameters: of `submitit.AutoExecutor.update_parameters`, such as `slurm_partition="gpu", gpus_per_node=1`;
             the environment's SBATCH_PARTITION, SBATCH_ACCOUNT, … count too.
 
@@ -25,8 +26,16 @@ class Slurm:
         ValueError: without submitit, or where there is no Slurm.
     """
 
-    def __init__(self, workers: int | None = None, threads: int = 1, cluster: str = "slurm", **parameters: Any) -> None:
-        self.workers, self.threads, self.cluster = workers or sys.maxsize, threads, cluster
+    def __init__(
+        self,
+        workers: int | None = None,
+        threads: int = 1,
+        cluster: str = "slurm",
+        *,
+        every: float = EVERY,
+        **parameters: Any,
+    ) -> None:
+        self.workers, self.threads, self.cluster, self.every = workers or sys.maxsize, threads, cluster, every
         self.submitit = needed("submitit", "slurm")
         self.parameters = {"timeout_min": 24 * 60, "cpus_per_task": threads, "name": "sprii"} | parameters
         self._jobs: list[_Job] = []
@@ -39,13 +48,14 @@ class Slurm:
             raise ValueError(f"the launcher slurm found no Slurm here: {error}") from None
         executor.update_parameters(**self.parameters)
         count = len(cells)
-        jobs = executor.map_array(_Body(), cells, [root] * count, [self.threads] * count)
+        body = _Body(self.every)
+        jobs = executor.map_array(body, cells, [root] * count, [self.threads] * count)
         self._jobs += [_Job(cell, root, job) for cell, job in zip(cells, jobs, strict=True)]
         return self._jobs[-count:]
 
     def wait(self) -> None:
         """Return after a few seconds."""
-        time.sleep(EVERY)
+        time.sleep(self.every)
 
     def stop(self) -> None:
         """Cancel what is not done, and give it a minute to write its checkpoints."""
@@ -60,8 +70,11 @@ class Slurm:
 class _Body:
     """What a job runs; it knows what to run when it is queued again: the same."""
 
+    def __init__(self, every: float) -> None:
+        self.every = every
+
     def __call__(self, cell: Cell, root: Path, threads: int) -> Exception | None:
-        return run_cell(cell, root, threads)
+        return run_cell(cell, root, threads, self.every)
 
     def checkpoint(self, *arguments: Any) -> Any:
         return needed("submitit", "slurm").helpers.DelayedSubmission(self, *arguments)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import multiprocessing
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 from toy_cells import ToyCell
 
-import sprii_train.experiments.grid as grid
 from sprii_train.checkpoints import CheckpointError
-from sprii_train.experiments.grid import Report, folder_of, locked, run_grid
+from sprii_train.experiments.cells import Report, folder_of, locked
+from sprii_train.experiments.grid import run_grid
+from sprii_train.experiments.progress import display
 
 
 def starts(cell: ToyCell, root: Path) -> int:
@@ -140,9 +142,8 @@ def test_one_cell_given_twice_runs_once(tmp_path: Path):
 
 def test_plain_progress_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     clock = iter([0.0, 5.0, 11.0, 12.0, 24.0, 24.0])
-    monkeypatch.setattr(grid.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(grid.sys.stderr, "isatty", lambda: False, raising=False)
-    with grid._display([ToyCell("a", steps=10), ToyCell("b", steps=20)]) as show:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    with display([ToyCell("a", steps=10), ToyCell("b", steps=20)], lambda: next(clock)) as show:
         show("a", 3, 0.5)
         show("b", 5, float("nan"))
     assert "8/30 steps  a 3, b 5" in capsys.readouterr().err

@@ -21,9 +21,11 @@ from toy_cells import GatedCell, ToyCell
 from sprii_envs.banks import Bank
 from sprii_envs.files import write_json
 from sprii_train import distributed
+from sprii_train.experiments.cells import Cell, folder_of, locked, work
 from sprii_train.experiments.dclean import DCleanCell
-from sprii_train.experiments.grid import Cell, Job, Told, folder_of, locked, run_grid, work
+from sprii_train.experiments.grid import run_grid
 from sprii_train.experiments.launchers import named_launcher, remote
+from sprii_train.experiments.launchers.base import Job, Told
 from sprii_train.experiments.launchers.local import Local
 from sprii_train.experiments.launchers.ray import Ray
 from sprii_train.fit import Interrupted, TrainConfig
@@ -196,7 +198,7 @@ if __name__ == "__main__":
 def slurm_here(**parameters: Any) -> Any:
     from sprii_train.experiments.launchers.slurm import Slurm
 
-    return Slurm(cluster="local", **parameters)
+    return Slurm(cluster="local", every=0.05, **parameters)
 
 
 LAUNCHERS: dict[str, Callable[[], Any]] = {"local": lambda: Local(2), "slurm": slurm_here}
@@ -237,13 +239,6 @@ def test_a_killed_grid_resumes(tmp_path: Path, name: str, number: signal.Signals
 # Slurm: submitit's own executors stand for the cluster
 
 
-@pytest.fixture
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("remote", "slurm", "ray"):
-        monkeypatch.setattr(f"sprii_train.experiments.launchers.{module}.EVERY", 0.05)
-
-
-@pytest.mark.usefixtures("quick_looks")
 def test_jobs_of_submitit(tmp_path: Path):
     pytest.importorskip("submitit")
     good, bad = ToyCell("good", 1.5), ToyCell("bad", breaks_at=2)
@@ -255,7 +250,6 @@ def test_jobs_of_submitit(tmp_path: Path):
     assert remote.told(good, tmp_path) == (4, 0.5)
 
 
-@pytest.mark.usefixtures("quick_looks")
 def test_a_job_that_is_preempted_is_queued_again(tmp_path: Path):
     pytest.importorskip("submitit")
     cell = GatedCell("gated", gate=str(tmp_path / "gate"))
@@ -350,12 +344,11 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayStandIn]:
     stand_in.pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.usefixtures("quick_looks")
 def test_tasks_of_ray(tmp_path: Path, ray: RayStandIn):
     good, bad = ToyCell("good", 1.5), ToyCell("bad", breaks_at=2)
     with pytest.raises(ArithmeticError, match="planned failure of bad"):
         run_grid([good, bad], tmp_path, launcher="ray")
-    assert [r["resumed_at"] for r in run_grid([good, bad], tmp_path, launcher=Ray(num_gpus=1))] == [0, 2]
+    assert [r["resumed_at"] for r in run_grid([good, bad], tmp_path, launcher=Ray(every=0.05, num_gpus=1))] == [0, 2]
     assert ray.asked == [{"num_cpus": 1}, {"num_cpus": 1, "num_gpus": 1}]
 
 
@@ -374,25 +367,23 @@ def test_tasks_of_a_cluster_of_this_machine(tmp_path: Path):
         cluster.shutdown()
 
 
-@pytest.mark.usefixtures("quick_looks")
-def test_an_interrupted_grid_cancels_its_tasks(tmp_path: Path, ray: RayStandIn, monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupted_grid_cancels_its_tasks(tmp_path: Path, ray: RayStandIn):
     cells = [GatedCell(name, gate=str(tmp_path / "gate")) for name in "abc"]
-    launcher, waited = Ray(), Ray.wait
 
-    def interrupted(self: Ray) -> None:
-        waited(self)
-        if all(steps(cell, tmp_path) for cell in cells[:2]):
-            threading.Timer(0.3, (tmp_path / "gate").touch).start()  # the stand-in cannot interrupt what runs
-            raise KeyboardInterrupt
+    class InterruptedRay(Ray):
+        def wait(self) -> None:
+            super().wait()
+            if all(steps(cell, tmp_path) for cell in cells[:2]):
+                threading.Timer(0.3, (tmp_path / "gate").touch).start()  # the stand-in cannot interrupt what runs
+                raise KeyboardInterrupt
 
-    monkeypatch.setattr(Ray, "wait", interrupted)
+    launcher = InterruptedRay(every=0.05)
     with pytest.raises(Interrupted, match="the same command resumes"):
         run_grid(cells, tmp_path, launcher=launcher)
     assert len(ray.cancelled) == 3
     assert starts(cells[2], tmp_path) == 0
     assert isinstance(launcher._tasks[2].error(), ChildProcessError)
-    monkeypatch.setattr(Ray, "wait", waited)
-    assert [r["arm"] for r in run_grid(cells, tmp_path, launcher=Ray())] == list("abc")
+    assert [r["arm"] for r in run_grid(cells, tmp_path, launcher=Ray(every=0.05))] == list("abc")
 
 
 def test_no_cluster_of_ray(tmp_path: Path, ray: RayStandIn):

@@ -10,8 +10,8 @@ from tiny_sources import silent
 
 from sprii_envs.banks import Bank
 from sprii_envs.relations import PairSampler
+from sprii_train.experiments.cells import folder_of
 from sprii_train.experiments.graphs import NEIGHBOURS, inferred_graph, random_graph
-from sprii_train.experiments.grid import folder_of
 from sprii_train.experiments.pairings import PairingCell
 from sprii_train.experiments.reproduce import Plan, cells_of
 from sprii_train.experiments.sources import Source

@@ -26,10 +26,10 @@ from sprii_train.analysis.formation import ratio_interval
 from sprii_train.analysis.use.donor_choice import choose, one_factor_wrong
 from sprii_train.analysis.use.simulated import donor_histories
 from sprii_train.analysis.value.readers import fit_readers
+from sprii_train.experiments.cells import folder_of
 from sprii_train.experiments.encoding import encode_histories
 from sprii_train.experiments.factor_swaps import factor_swaps
 from sprii_train.experiments.graphs import NEIGHBOURS, inferred_graph, random_graph
-from sprii_train.experiments.grid import folder_of
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.measures.formation import SEED
 from sprii_train.experiments.measures.landscape import _encode
@@ -155,7 +155,7 @@ def test_folders_and_results_are_by_code(poke_bank: Bank, tmp_path: Path, monkey
         ("objectives", "_BLOCK", 1, {align, inferred, student}, set()),
         ("experiments.graphs", "NEIGHBOURS", 4, {inferred}, set()),
         ("experiments.measures.formation", "SEED", 5, set(), {align, inferred, student}),
-        ("experiments.grid", "KEPT", "held", set(), set()),
+        ("experiments.cells", "KEPT", "held", set(), set()),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(importlib.import_module(f"sprii_train.{module}"), name, value)

@@ -9,7 +9,7 @@ from tiny_worlds import D_CLEAN_LEARNER, POKE_LEARNER, SPRING_LEARNER
 
 from sprii_envs.banks import Bank
 from sprii_envs.files import read_json, write_json
-from sprii_train.experiments.grid import folder_of
+from sprii_train.experiments.cells import folder_of
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.sources import ReaderBudget, Source, SourceCell, train_source
 from sprii_train.fit import TrainConfig

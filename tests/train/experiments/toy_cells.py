@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sprii_train.experiments.grid import Report
+from sprii_train.experiments.cells import Report
 
 
 @dataclass(frozen=True)
