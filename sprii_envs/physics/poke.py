@@ -9,6 +9,7 @@ velocities, then the walls. Where neither contact nor a wall can be reached with
 closed form, the sum of the same recursion; a row's own state alone decides which path it takes.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -64,43 +65,11 @@ def stable_substep(mass: float, stiffness: float, damping_ratio: float, finger_m
     return 2.0 * ((1.0 + damping_ratio**2) ** 0.5 - damping_ratio) / frequency
 
 
-def step(state: Array, force: Array, c: Coefficients, scene: Scene) -> tuple[Array, NDArray[np.bool_], Array]:
-    """Advance states (N, 8) one control step under constant forces (N, 2) on the finger, in newtons.
-
-    A state is (x, y, vx, vy) of the finger, then of the object. Returns the new states, whether the discs
-    overlapped in any substep (N,), and the contact's normal force averaged over the substeps (N,), in newtons:
-    the impulse it gave, over dt.
-    """
-    n = len(state)
-    before = np.ascontiguousarray(state.T).reshape(2, 2, 2, n)  # body, position or velocity, axis, row
-    push = np.multiply(force.T, 1.0 / scene.finger_mass, order="C")
-    after = _free(before, push, c, scene)
-    touched, impulse = np.zeros(n, np.bool_), np.zeros(n)
-    rows = np.flatnonzero(_eventful(before, after, push, c, scene))
-    if len(rows):
-        some = Coefficients(*(field[rows] for field in c))
-        after[..., rows], touched[rows], impulse[rows] = _substeps(
-            before.take(rows, axis=3), push.take(rows, axis=1), some, scene
-        )
-    return after.reshape(8, n).T, touched, impulse
-
-
-def _free(before: Array, push: Array, c: Coefficients, scene: Scene) -> Array:
-    """States (2, 2, 2, N) after a step without contact or walls, the sum of the substeps' recursion."""
-    after = np.empty_like(before)
-    np.multiply(before[:, 1], c.travel.T[:, None], out=after[:, 0])
-    after[:, 0] += before[:, 0]
-    np.multiply(before[:, 1], c.decay.T[:, None], out=after[:, 1])
-    after[0, 0] += push * (0.5 * scene.dt * scene.dt * (1.0 + 1.0 / scene.substeps))
-    after[0, 1] += push * scene.dt
-    return after
-
-
 _SLACK = 1e-9
 """Metres; far above rounding, so that what counts as out of reach certainly is."""
 
 
-def _eventful(before: Array, after: Array, push: Array, c: Coefficients, scene: Scene) -> NDArray[np.bool_]:
+def eventful(before: Array, after: Array, push: Array, c: Coefficients, scene: Scene) -> NDArray[np.bool_]:
     """Which rows (N,) might have a contact or meet a wall within a step whose free outcome is `after`.
 
     A path whose velocity changes by at most b·h in a substep stays within b·dt²/8 of its chord, point for point:
@@ -134,6 +103,44 @@ def _eventful(before: Array, after: Array, push: Array, c: Coefficients, scene: 
     reach *= reach
     eventful |= gap[0] + gap[1] < reach
     return eventful
+
+
+def step(
+    state: Array,
+    force: Array,
+    c: Coefficients,
+    scene: Scene,
+    substepped: Callable[[Array, Array, Array, Coefficients, Scene], NDArray[np.bool_]] = eventful,
+) -> tuple[Array, NDArray[np.bool_], Array]:
+    """Advance states (N, 8) one control step under constant forces (N, 2) on the finger, in newtons.
+
+    A state is (x, y, vx, vy) of the finger, then of the object. Returns the new states, whether the discs
+    overlapped in any substep (N,), and the contact's normal force averaged over the substeps (N,), in newtons:
+    the impulse it gave, over dt. Rows that `substepped` does not name go the whole step by a closed form.
+    """
+    n = len(state)
+    before = np.ascontiguousarray(state.T).reshape(2, 2, 2, n)  # body, position or velocity, axis, row
+    push = np.multiply(force.T, 1.0 / scene.finger_mass, order="C")
+    after = _free(before, push, c, scene)
+    touched, impulse = np.zeros(n, np.bool_), np.zeros(n)
+    rows = np.flatnonzero(substepped(before, after, push, c, scene))
+    if len(rows):
+        some = Coefficients(*(field[rows] for field in c))
+        after[..., rows], touched[rows], impulse[rows] = _substeps(
+            before.take(rows, axis=3), push.take(rows, axis=1), some, scene
+        )
+    return after.reshape(8, n).T, touched, impulse
+
+
+def _free(before: Array, push: Array, c: Coefficients, scene: Scene) -> Array:
+    """States (2, 2, 2, N) after a step without contact or walls, the sum of the substeps' recursion."""
+    after = np.empty_like(before)
+    np.multiply(before[:, 1], c.travel.T[:, None], out=after[:, 0])
+    after[:, 0] += before[:, 0]
+    np.multiply(before[:, 1], c.decay.T[:, None], out=after[:, 1])
+    after[0, 0] += push * (0.5 * scene.dt * scene.dt * (1.0 + 1.0 / scene.substeps))
+    after[0, 1] += push * scene.dt
+    return after
 
 
 def _substeps(state: Array, push: Array, c: Coefficients, scene: Scene) -> tuple[Array, NDArray[np.bool_], Array]:

@@ -31,7 +31,7 @@ DENSITY = 900.0
 TIMESTEP = 0.01
 """s, of MuJoCo's integrator; the model's own."""
 _BATCH = 2**18
-"""States of a batch of trajectories held at once, substeps included: 23 MB."""
+"""States of a batch of trajectories, substeps included: 23 MB."""
 _DIVERGED = 1e6
 """m/s or rad/s; below what makes MuJoCo give up on a trajectory."""
 
@@ -151,12 +151,15 @@ class Models:
         _refuse_diverged(after, 0)
         return after
 
-    def trajectory(self, state: Array, torque: Array, substeps: int) -> Array:
-        """`step` many times over: states (N, T+1, 10), from `state` (N, 10) on, under torques (N, T, 2)."""
+    def trajectory(self, state: Array, torque: Array, substeps: int, held: int = _BATCH) -> Array:
+        """`step` many times over: states (N, T+1, 10), from `state` (N, 10) on, under torques (N, T, 2).
+
+        At most `held` states, or those of one system, are held at once beside the result.
+        """
         n, steps = torque.shape[:2]
         states = np.empty((n, steps + 1, 10), np.float64)
         states[:, 0] = state
-        size = max(_BATCH // max(steps * substeps, 1), 1)
+        size = max(held // max(steps * substeps, 1), 1)
         for first in range(0, n if steps else 0, size):
             rows = slice(first, min(first + size, n))
             states[rows, 1:] = self._run(state[rows], torque[rows], substeps, first)[:, substeps - 1 :: substeps]

@@ -3,6 +3,7 @@
 import collections
 import copy
 import importlib.util
+import os
 import pickle
 import sys
 from dataclasses import fields
@@ -198,10 +199,10 @@ def test_rollouts_are_the_steps_of_an_environment_whatever_the_threads_and_batch
     values = np.repeat(systems(3), 3, axis=0)
     values[4] = 1.1
     want = rollout(world, values, state, action)
-    monkeypatch.setattr(swimmer, "threads", lambda: count)
-    monkeypatch.setattr(swimmer, "_BATCH", 4 * steps * 4)
-    again = rollout(world, values, state, action)
-    assert np.array_equal(want.states, again.states)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(count), raising=False)
+    torque = np.stack([world.force(action[:, t]) for t in range(steps)], axis=1)
+    again = world.prepare(values).trajectory(state, torque, world.substeps, held=4 * steps * world.substeps)
+    assert np.array_equal(want.states, again)
     env = gym.make_vec(ID, num_envs=n)
     env.reset(options={"system": values, "state": state})
     for t in range(steps):

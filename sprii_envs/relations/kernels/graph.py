@@ -194,12 +194,13 @@ class _BoundGraph:
         return self.donor.take(edge), self.correct.take(edge)
 
 
-def knn_graph(codes: ArrayLike, k: int = 3, episodes: ArrayLike | None = None) -> Graph:
+def knn_graph(codes: ArrayLike, k: int = 3, episodes: ArrayLike | None = None, *, block: int = _BLOCK) -> Graph:
     """Every episode's `k` Euclidean nearest neighbours, itself left out, after standardising each coordinate.
 
     Means and standard deviations are those of `codes` (n, d), one frozen code an episode: give the training
-    codes only. A constant coordinate counts nothing. Equal distances are broken by episode id. Exact, in blocks
-    of four million distances. ValueError for codes that are not a finite matrix of numbers, or k outside [1, n − 1].
+    codes only. A constant coordinate counts nothing. Equal distances are broken by episode id. Exact, with at most
+    `block` distances, or one episode's, held at a time. ValueError for codes that are not a finite matrix of
+    numbers, or k outside [1, n − 1].
     """
     array = plain_array("codes", codes)
     if array.ndim != 2 or array.dtype.kind not in "iuf" or not array.size:
@@ -217,19 +218,20 @@ def knn_graph(codes: ArrayLike, k: int = 3, episodes: ArrayLike | None = None) -
     # `share` of both squared norms bounds its error.
     short, norm = z.astype(np.float32), (z * z).sum(1).astype(np.float32)
     share = np.float32(2 * (d + 8) * np.finfo(np.float32).eps)
-    rows = max(1, _BLOCK // n)
+    block = integer("block", block, least=1)
+    rows = max(1, block // n)
     nearest = np.empty((n, k), np.int64)
     for i in range(0, n, rows):
-        block, own = z[i : i + rows], norm[i : i + rows, None]
+        some, own = z[i : i + rows], norm[i : i + rows, None]
         upper = short[i : i + rows] @ short.T
         upper *= -2
         upper += norm * (1 + share)  # squared distances at most, but for the block's own norm, which ranks nothing
-        upper[np.arange(len(block)), np.arange(i, i + len(block))] = np.inf
+        upper[np.arange(len(some)), np.arange(i, i + len(some))] = np.inf
         limit = np.partition(upper, k - 1, axis=1)[:, k - 1 : k] + 2 * share * own
         upper -= 2 * share * norm  # at least
         a, b = (upper <= limit).nonzero()
-        order = np.lexsort((b, _distances(block, z, a, b), a))
-        first = np.searchsorted(a, np.arange(len(block)))
+        order = np.lexsort((b, _distances(some, z, a, b, block), a))
+        first = np.searchsorted(a, np.arange(len(some)))
         nearest[i : i + rows] = b[order][first[:, None] + np.arange(k)]
     return Graph(np.arange(n + 1) * k, nearest.ravel(), None, np.sort(ids))
 
@@ -258,10 +260,10 @@ def _from_edges(source: Rows, target: Rows, weights: NDArray[np.float64] | None,
     return Graph(np.searchsorted(source, np.arange(len(episodes) + 1)), target, weights, episodes)
 
 
-def _distances(block: NDArray[np.float64], z: NDArray[np.float64], a: Rows, b: Rows) -> NDArray[np.float64]:
-    """Squared distances of block[a] and z[b], in pieces of bounded memory."""
-    piece = max(1, _BLOCK // max(1, z.shape[1]))
-    parts = [((block[a[i : i + piece]] - z[b[i : i + piece]]) ** 2).sum(1) for i in range(0, len(a), piece)]
+def _distances(some: NDArray[np.float64], z: NDArray[np.float64], a: Rows, b: Rows, held: int) -> NDArray[np.float64]:
+    """Squared distances of some[a] and z[b], in pieces of `held` numbers."""
+    piece = max(1, held // max(1, z.shape[1]))
+    parts = [((some[a[i : i + piece]] - z[b[i : i + piece]]) ** 2).sum(1) for i in range(0, len(a), piece)]
     return np.concatenate(parts)
 
 

@@ -9,13 +9,15 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from bank_files import read
 
 import sprii_envs
-from sprii_envs.banks import Bank, BankError, build, simulate, storage
+from sprii_envs.banks import Bank, BankError, behaviours, build, storage
 
 
 class Interrupted(Exception):
@@ -141,8 +143,14 @@ def test_a_torn_journal_line_and_altered_chunks_are_built_again(protocol, conten
 
 def test_a_kill_in_the_last_moments(protocol, contents, tmp_path, monkeypatch):
     """Between writing the manifest and the rename, and between the rename and clearing up."""
-    path = tmp_path / "bank"
-    monkeypatch.setattr(storage.Manifest, "write", lambda self, folder: (_ for _ in ()).throw(Interrupted))
+    path, replace = tmp_path / "bank", os.replace
+
+    def interrupted(source, target):
+        if Path(target) == path:
+            raise Interrupted
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(Interrupted):
         build(protocol, path)
     monkeypatch.undo()
@@ -156,12 +164,13 @@ def test_a_kill_in_the_last_moments(protocol, contents, tmp_path, monkeypatch):
     assert leftovers(path) == []
 
 
-def test_a_finished_bank_is_opened_not_rebuilt(protocol, tmp_path, monkeypatch):
+def test_a_finished_bank_is_opened_not_rebuilt(protocol, tmp_path):
     path = tmp_path / "bank"
     build(protocol, path)
-    monkeypatch.setattr(simulate, "simulate", None)
-    assert build(protocol, path).protocol == protocol
-    assert build(protocol, path, overwrite=True).protocol == protocol
+    before = {file: (file.stat().st_ino, file.stat().st_mtime_ns) for file in path.rglob("*")}
+    for overwrite in (False, True):
+        assert build(protocol, path, overwrite=overwrite).protocol == protocol
+        assert {file: (file.stat().st_ino, file.stat().st_mtime_ns) for file in path.rglob("*")} == before
 
 
 def test_another_protocol_is_refused_or_replaced(protocol, tmp_path):
@@ -287,14 +296,24 @@ def test_disk_full_midway_keeps_finished_chunks_only(protocol, contents, tmp_pat
     assert read(path) == contents
 
 
-def die(chunk):
-    os._exit(1)
+@dataclass(frozen=True)
+class Deadly:
+    """Ends the process that simulates it."""
+
+    kind: ClassVar[str] = "test_deadly"
+    episode_kinds: ClassVar[tuple[str, ...]] = ()
+
+    def policy(self, *_):
+        assert multiprocessing.parent_process() is not None
+        os._exit(1)
 
 
-def test_a_worker_that_dies_is_one_clear_error(protocol, tmp_path, monkeypatch):
-    monkeypatch.setattr("sprii_envs.banks.building._work", die)
+behaviours.KINDS[Deadly.kind] = Deadly
+
+
+def test_a_worker_that_dies_is_one_clear_error(protocol, tmp_path):
     with pytest.raises(BankError, match="worker was killed"):
-        build(protocol, tmp_path / "bank", workers=2)
+        build(protocol.replace(behaviour=Deadly()), tmp_path / "bank", workers=2)
 
 
 def test_two_builders_do_not_meet(protocol, contents, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from bank_files import read
@@ -224,9 +225,12 @@ class Unfaithful(Bounded):
     endings = ("left or right",)
 
 
-def test_an_undeclared_reason_is_an_error(monkeypatch):
-    monkeypatch.setattr(simulate, "world", lambda protocol: Unfaithful())
-    protocol = PROTOCOL.replace(systems={"train": 60}, rollouts={"train": {"chase": 1}}, sealed_splits=())
+gym.register("test/Unfaithful-v0", entry_point=f"{__name__}:UnfaithfulEnv")
+
+
+def test_an_undeclared_reason_is_an_error():
+    protocol = PROTOCOL.replace(env_id="test/Unfaithful-v0")
+    protocol = protocol.replace(systems={"train": 60}, rollouts={"train": {"chase": 1}}, sealed_splits=())
     protocol = protocol.replace(systems_per_chunk=60)
     with pytest.raises(ValueError, match="ended an episode for 'top or bottom', not one of its endings"):
         simulate.simulate(protocol, np.full((60, 1), 0.5), simulate.chunks(protocol)[0])
@@ -239,7 +243,10 @@ class Broken(Bounded):
         return after, extras
 
 
-def test_a_state_that_is_not_finite_is_an_error(monkeypatch):
-    monkeypatch.setattr(simulate, "world", lambda protocol: Broken())
+gym.register("test/Broken-v0", entry_point=f"{__name__}:BrokenEnv")
+
+
+def test_a_state_that_is_not_finite_is_an_error():
+    protocol = PROTOCOL.replace(env_id="test/Broken-v0")
     with pytest.raises(ValueError, match="state of an episode of system 0 is not finite at step 1"):
-        simulate.simulate(PROTOCOL, np.array([[0.5], [1.0]]), simulate.chunks(PROTOCOL)[0])
+        simulate.simulate(protocol, np.array([[0.5], [1.0]]), simulate.chunks(protocol)[0])

@@ -3,6 +3,7 @@
 import os
 import re
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,8 @@ import pytest
 from bounded import PROTOCOL as BOUNDED
 from minari_store import let_collect
 
-from sprii_envs.banks import D_CLEAN, POKE_FACTORIAL, BankError, build, storage
-from sprii_envs.banks.minari import MinariWindows, from_minari, to_minari, writing
+from sprii_envs.banks import D_CLEAN, POKE_FACTORIAL, BankError, build
+from sprii_envs.banks.minari import MinariWindows, from_minari, to_minari
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, PairSampler, WindowSampler
 
 minari = pytest.importorskip("minari")
@@ -111,9 +112,9 @@ def test_the_recovered_environment_repeats_every_episode(poke, observations, siz
         assert ends == episode.truncations.tolist()
 
 
-@pytest.mark.parametrize("piece", [1, 7, 30, 31])
-def test_written_in_pieces(bank, monkeypatch, piece):
-    monkeypatch.setattr(writing, "_PIECE", piece)
+@pytest.mark.parametrize("episodes", [511, 512, 600])
+def test_written_in_pieces_of_512(tmp_path, episodes):
+    bank = build(D_CLEAN.replace(systems={"train": episodes}, rollouts=1, steps=3), tmp_path / "bank")
     dataset = to_minari(bank, "tests/pieces-v0")
     check_episodes(bank, bank.table, dataset, lambda row: bank["states"][row])
     assert same(from_minari(dataset)["bank_episode"], bank.table["episode"])
@@ -371,7 +372,8 @@ def test_an_episode_without_a_transition_is_named(bounded, monkeypatch):
 
 
 def test_no_space(bank, monkeypatch, store):
-    monkeypatch.setattr(storage, "free_bytes", lambda path: 1000)
+    full = shutil.disk_usage("/")._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
     with pytest.raises(ValueError, match=r"no disk space .* about [\d,]+ bytes needed, 1,000 bytes free"):
         to_minari(bank, "tests/full-v0")
     assert list(store.iterdir()) == []

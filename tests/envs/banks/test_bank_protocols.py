@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from bounded import PROTOCOL as BOUNDED
+from bounded import Bounded
 
 from sprii_envs.banks import (
     D_CLEAN,
@@ -227,8 +228,14 @@ def test_splits_that_share_a_system_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_package_is_one_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("sprii_envs.envs.swimmer.Swimmer.packages", ("no-such-simulator",))
-    with pytest.raises(ValueError, match="the bank 'swimmer' needs no-such-simulator: pip install no-such-simulator"):
-        build(SWIMMER, tmp_path / "bank")
+class Unavailable(Bounded):
+    packages = ("no-such-simulator",)
+
+
+gym.register("test/Unavailable-v0", entry_point=f"{__name__}:UnavailableEnv")
+
+
+def test_a_missing_package_is_one_clear_error(tmp_path):
+    with pytest.raises(ValueError, match="the bank 'bounded' needs no-such-simulator: pip install no-such-simulator"):
+        build(BOUNDED.replace(env_id="test/Unavailable-v0"), tmp_path / "bank")
     assert not list(tmp_path.glob("bank*"))

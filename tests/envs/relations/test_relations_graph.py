@@ -94,11 +94,9 @@ def test_an_outlier_and_a_large_offset_lose_no_digits():
     np.testing.assert_array_equal(knn_graph(codes).indices.reshape(-1, 3), expected)
 
 
-def test_blocks_of_rows_do_not_show(monkeypatch):
+def test_blocks_of_rows_do_not_show():
     codes = np.random.default_rng(2).normal(size=(90, 5))
-    whole = knn_graph(codes)
-    monkeypatch.setattr("sprii_envs.relations.kernels.graph._BLOCK", 90 * 7)
-    assert knn_graph(codes) == whole
+    assert knn_graph(codes, block=90 * 7) == knn_graph(codes)
 
 
 # RandomHistory
