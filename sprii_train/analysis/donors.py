@@ -11,7 +11,7 @@ from sprii_envs.relations import SAME_SYSTEM, Derangement, EpisodeTable, PairSam
 from sprii_train.data import WindowReader
 from sprii_train.protocol import Batch, Codes, concatenated, encode, take
 
-CHUNK = 1000  # windows encoded at a time: bounds memory, changes nothing
+CHUNK = 1000  # windows encoded at a time by default
 IMAGES = 100  # the same, of frames
 
 
@@ -33,14 +33,19 @@ class DonorErrors(NamedTuple):
 
 
 @torch.no_grad()
-def encode_split(learner: Any, reader: WindowReader, split: str, *, seed: int, unseal: bool = False) -> Encoded:
-    """Encode one window an episode; its start is a uniform function of (seed, episode)."""
+def encode_split(
+    learner: Any, reader: WindowReader, split: str, *, seed: int, unseal: bool = False, chunk: int | None = None
+) -> Encoded:
+    """Encode one window an episode; its start is a uniform function of (seed, episode).
+
+    `chunk` windows are encoded at a time: that bounds memory and changes nothing.
+    """
     getattr(learner, "eval", lambda: None)()
     table = reader.bank.split(split, unseal=unseal)
     rows = np.arange(len(table))
     starts = WindowSampler(table, history=reader.history, horizon=reader.horizons[-1]).starts(rows, seed=seed)
     parts: list[Encoded] = []
-    chunk = IMAGES if reader.image else CHUNK
+    chunk = chunk or (IMAGES if reader.image else CHUNK)
     for i in range(0, len(rows), chunk):
         part = rows[i : i + chunk]
         batch: Batch = learner.prepare(reader.read(table["episode"][part], starts[part]))

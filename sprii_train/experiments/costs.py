@@ -17,8 +17,11 @@ REFERENCE_RATE = 95e9
 READER_SECONDS = 0.006  # of an update of a reader or a route
 
 
-def estimate(target: Target, preset: str) -> float | None:
-    """Seconds on this machine, one worker, with no source trained yet; None where a world lacks the preset."""
+def estimate(target: Target, preset: str, rate: float | None = None) -> float | None:
+    """Seconds, one worker, with no source trained yet; None where a world lacks the preset.
+
+    `rate` is the machine's FLOP/s, by default `product_rate()` of this one.
+    """
     if any(preset not in named_setting(group.world).budgets for group in target.groups):
         return None
     total = 0.0
@@ -40,7 +43,7 @@ def estimate(target: Target, preset: str) -> float | None:
             count = 1 if measure.once else spent.readers
             share = 0.2 if preset == "smoke" else 1.0
             total += sources * (share * measure.seconds + count * fits * READER_SECONDS)
-    return total * REFERENCE_RATE / product_rate()
+    return total * REFERENCE_RATE / (product_rate() if rate is None else rate)
 
 
 def span(seconds: float | None) -> str:

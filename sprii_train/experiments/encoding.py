@@ -20,18 +20,22 @@ ENCODED = 256
 Rows = NDArray[np.int64]
 
 
-def encode_histories(learner: Any, reader: WindowReader, table: EpisodeTable, start: int) -> NDArray[np.float64]:
+def encode_histories(
+    learner: Any, reader: WindowReader, table: EpisodeTable, start: int, chunk: int = ENCODED
+) -> NDArray[np.float64]:
     """Contexts (n, d_p) of one history of every episode."""
-    return encode_windows(learner, reader, table["episode"], np.full(len(table), start))
+    return encode_windows(learner, reader, table["episode"], np.full(len(table), start), chunk)
 
 
 @torch.no_grad()
-def encode_windows(learner: Any, reader: WindowReader, episodes: Rows, starts: Rows) -> NDArray[np.float64]:
-    """Contexts (n, d_p) of the histories of episodes (n,) from observations `starts` (n,)."""
+def encode_windows(
+    learner: Any, reader: WindowReader, episodes: Rows, starts: Rows, chunk: int = ENCODED
+) -> NDArray[np.float64]:
+    """Contexts (n, d_p) of the histories of episodes (n,) from observations `starts` (n,), `chunk` at a time."""
     learner.eval()
     parts = []
-    for first in range(0, len(episodes), ENCODED):
-        part = slice(first, first + ENCODED)
+    for first in range(0, len(episodes), chunk):
+        part = slice(first, first + chunk)
         parts.append(learner.encode_history(learner.prepare(reader.histories(episodes[part], starts[part])).history))
     return torch.cat(parts).double().numpy()
 

@@ -49,13 +49,20 @@ def donor_probes(cases: WindowCases) -> dict[str, Scored]:
     return found | {f.name: ratio_score(found[f.column], found[f.over]) for f in FACTORS if f.over is not None}
 
 
-def donor_networks(cases: WindowCases, factors: Sequence[Factor] = FACTORS) -> dict[str, Scored]:
-    """MLP probes of the same windows, with a searched penalty, fitted on those of a fixed 400 training systems."""
+def network_samples(cases: WindowCases, systems: int = NETWORK_SYSTEMS) -> tuple[Sample[Any], Sample[Any]]:
+    """The same windows, those of training of fixed systems only."""
     train, held_out = _donor_samples(cases)
     ids = np.random.default_rng(MEASURED_SEED).permutation(np.unique(train.systems))
-    few = np.isin(train.systems, ids[:NETWORK_SYSTEMS])
+    few = np.isin(train.systems, ids[:systems])
     factor_values = {name: column[few] for name, column in train.factors.items()}
-    train = Sample(train.population, train.codes[few], train.systems[few], factor_values)
+    return Sample(train.population, train.codes[few], train.systems[few], factor_values), held_out
+
+
+def donor_networks(
+    cases: WindowCases, factors: Sequence[Factor] = FACTORS, systems: int = NETWORK_SYSTEMS
+) -> dict[str, Scored]:
+    """MLP probes of the same windows, with a searched penalty, fitted on those of so many fixed training systems."""
+    train, held_out = network_samples(cases, systems)
     found = probe_factors(train, held_out, factors, seed=NETWORK_SEED, kinds=("mlp",))
     return {name: scored for (_, name), scored in found.items()}
 

@@ -1,5 +1,6 @@
 """Learners and training states on disk: exact, whole or absent, refused with the name of what is wrong."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -13,7 +14,6 @@ import torch
 from tiny import JEPA_CONFIG, Plain, jepa_config
 
 import sprii_train.checkpoints as checkpoints
-from sprii_envs import files
 from sprii_train.checkpoints import (
     CheckpointError,
     load,
@@ -109,19 +109,22 @@ def test_a_failed_save_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         save(learner, tmp_path / "model")
         save_training_state(tmp_path / "checkpoints", learner, optimizer, 1)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    real = checkpoints.write_json
+    replace_file, failed = os.replace, []
 
-    def full(path: Path, data: object) -> None:
-        path.write_text("{")
-        raise OSError(28, "No space left on device")
+    def full(source: Path, target: Path) -> None:
+        if Path(target).suffix == ".json":
+            failed.append(target)
+            raise OSError(28, "No space left on device")
+        replace_file(source, target)
 
-    monkeypatch.setattr(checkpoints, "write_json", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space left"):
         save(learner, tmp_path / "model")
     with pytest.raises(OSError, match="No space left"):
         save_training_state(tmp_path / "checkpoints", learner, optimizer, 3)
+    monkeypatch.undo()
+    assert {Path(target).name for target in failed} == {"config.json", "progress.json"}
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
-    monkeypatch.setattr(checkpoints, "write_json", real)
     if existing:
         assert load_training_state(tmp_path / "checkpoints", JEPA(JEPA_CONFIG), _optimizer()[1]) == 1
     else:
@@ -403,7 +406,7 @@ def test_saving_over_a_learner_keeps_the_old_one_until_the_new_one_is_in_place(t
         replace_file(source, target)
 
     fails: list = []
-    monkeypatch.setattr(files, "_exchange", lambda *_: False)  # as on a system that cannot swap two names
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: None)  # a system that cannot swap two names
     monkeypatch.setattr(os, "replace", fails_at_the_last_move)
     with pytest.raises(OSError, match="planned"):
         save(new, path)

@@ -316,6 +316,10 @@ def refused(bank: str, folder: Path) -> list[str]:
         distributed.first(lambda: 1 // 0)
     except ZeroDivisionError as error:
         said.append(str(error))
+    try:
+        sigreg(torch.zeros(4, 5), torch.eye(5)[:, :1])
+    except ValueError as error:
+        said.append(str(error))
     said.append(str(distributed.first(lambda: f"from {distributed.rank()}")))
     said.append(str(distributed.any_rank(distributed.rank() == 1, torch.device("cpu"))))
     return said
@@ -330,7 +334,8 @@ def test_every_rank_raises_the_same_error(bank: Bank, tmp_path: Path, ranks: Ran
     assert "holds another run" in said[1]
     assert said[2].startswith("step 0: ")
     assert "self, sigreg" in said[2]
-    assert said[3:] == ["integer division or modulo by zero", "from 0", "True"]
+    zero, fewer = "integer division or modulo by zero", "sigreg needs a direction for each of 2 ranks, got 1"
+    assert said[3:] == [zero, fewer, "from 0", "True"]
 
 
 def test_shares_of_a_batch_are_its_rows(bank: Bank):

@@ -28,7 +28,7 @@ Reader = Callable[[Any, Tensor, Any], Any]
 
 AMPLITUDES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
-CHUNK = 4096  # rows predicted at a time: bounds memory, changes nothing
+CHUNK = 4096  # rows predicted at a time by default
 
 
 class Effect(NamedTuple):
@@ -78,12 +78,13 @@ def case_reader(predictor: Predictor, cases: Cases[Any], horizon: int | None = N
 
 
 @torch.no_grad()
-def predict_under(reader: Reader, query: Any, contexts: Tensor, actions: Any) -> Array:
+def predict_under(reader: Reader, query: Any, contexts: Tensor, actions: Any, chunk: int = CHUNK) -> Array:
     """Predictions of n recipients, each under one context or several.
 
     Args:
         query, actions: structures of tensors with n rows.
         contexts: (n, d), or (n, L, d) for L donors a recipient.
+        chunk: rows predicted at a time, which bounds memory and changes nothing.
 
     Returns:
         (n, ...) or (n, L, ...) float64.
@@ -92,9 +93,9 @@ def predict_under(reader: Reader, query: Any, contexts: Tensor, actions: Any) ->
     flat = contexts.reshape(-1, contexts.shape[-1])
     owner = torch.arange(outer[0], device=contexts.device).repeat_interleave(math.prod(outer[1:]))
     parts = []
-    for i in range(0, len(flat), CHUNK):
-        rows = owner[i : i + CHUNK]
-        parts.append(torch.as_tensor(reader(take(query, rows), flat[i : i + CHUNK], take(actions, rows))))
+    for i in range(0, len(flat), chunk):
+        rows = owner[i : i + chunk]
+        parts.append(torch.as_tensor(reader(take(query, rows), flat[i : i + chunk], take(actions, rows))))
     found = torch.cat(parts).double().cpu().numpy()
     return found.reshape(*outer, *found.shape[1:])
 

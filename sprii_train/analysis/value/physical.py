@@ -15,7 +15,7 @@ from sprii_train.analysis.populations import Training, check_fit
 
 Array = NDArray[np.float64]
 
-CHUNK = 1024  # cases simulated at a time: bounds memory
+CHUNK = 1024  # cases simulated at a time by default
 
 
 def sensitivities(
@@ -26,6 +26,7 @@ def sensitivities(
     horizons: Sequence[int],
     *,
     relative: float = 0.01,
+    chunk: int = CHUNK,
 ) -> Array:
     """Derivatives (n, K, S, F) of the state after each horizon by the log of each property, one case a row.
 
@@ -36,6 +37,7 @@ def sensitivities(
         values: (n, F) in the order of `world.properties`.
         states: (n, S) at the present.
         actions: (n, H, A), H at least the last horizon.
+        chunk: cases simulated at a time, which bounds memory and changes nothing.
 
     Raises:
         ValueError: for arrays of other lengths, horizons beyond the actions, or `relative` outside (0, 1).
@@ -48,7 +50,7 @@ def sensitivities(
     if not horizons or min(horizons) < 1 or max(horizons) > a.shape[1]:
         raise ValueError(f"horizons must lie in 1…{a.shape[1]}, the steps with actions, got {tuple(horizons)}")
     relative = number("relative", relative, above=0, below=1)
-    parts = [slice(i, i + CHUNK) for i in range(0, len(v), CHUNK)]
+    parts = [slice(i, i + chunk) for i in range(0, len(v), chunk)]
     return np.concatenate([_differences(world, v[p], s[p], a[p], list(horizons), relative) for p in parts])
 
 

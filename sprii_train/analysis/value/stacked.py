@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 Stack = TypeVar("Stack", bound=nn.Module)
 
-CHUNK = 4096  # cases predicted at a time: bounds memory
+CHUNK = 4096  # cases predicted at a time by default: bounds memory
 
 
 def generator(seed: int, name: str) -> torch.Generator:
@@ -100,11 +100,13 @@ def stacked(networks: Sequence[Stack]) -> Stack:
 
 
 @torch.no_grad()
-def predict_stack(forward: Callable[..., Tensor], inputs: Sequence[Tensor], members: int, device: str) -> Tensor:
-    """(R, n, …) on the CPU, of inputs (n, …) that all R networks read."""
+def predict_stack(
+    forward: Callable[..., Tensor], inputs: Sequence[Tensor], members: int, device: str, chunk: int = CHUNK
+) -> Tensor:
+    """(R, n, …) on the CPU, of inputs (n, …) that all R networks read, `chunk` at a time."""
     parts = []
-    for i in range(0, len(inputs[0]), CHUNK):
-        part = (x[i : i + CHUNK].to(device).expand(members, *[-1] * x.ndim) for x in inputs)
+    for i in range(0, len(inputs[0]), chunk):
+        part = (x[i : i + chunk].to(device).expand(members, *[-1] * x.ndim) for x in inputs)
         parts.append(forward(*part).cpu())
     return torch.cat(parts, dim=1)
 

@@ -21,7 +21,7 @@ from sprii_train.control.controllers.base import (
     moments,
     shift,
 )
-from sprii_train.control.controllers.noise import truncated_normal
+from sprii_train.control.controllers.noise import Draw, truncated_normal
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,14 @@ def initial(config: CEM, episodes: int, action_size: int, device: torch.device |
 
 
 @torch.no_grad()
-def plan(config: CEM, score: Score, state: Plan, bounds: Bounds, generator: torch.Generator) -> tuple[Tensor, Plan]:
+def plan(
+    config: CEM,
+    score: Score,
+    state: Plan,
+    bounds: Bounds,
+    generator: torch.Generator,
+    draw: Draw = truncated_normal,
+) -> tuple[Tensor, Plan]:
     """The first actions (E, A) of the final means, and these shifted by one. See `controllers.plan`."""
     space = box(bounds)
     mean = check_warm(state.mean, config.horizon, space)
@@ -67,7 +74,7 @@ def plan(config: CEM, score: Score, state: Plan, bounds: Bounds, generator: torc
         # Two SDs reach no further than the nearer bound, so that a truncated draw needs no clipping.
         room = (1.0 - mean.abs()).clamp_min(0.0) / 2.0
         spread = torch.minimum(variance.sqrt(), room)
-        noise = truncated_normal(shape, generator, mean.device)
+        noise = draw(shape, generator, mean.device)
         candidates = torch.addcmul(mean[:, None], spread[:, None], noise)
         elites, values = best(candidates, evaluate(score, candidates, space), config.elites)
         middle, square = moments(elites, values, mean, variance)

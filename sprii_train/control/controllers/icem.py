@@ -6,6 +6,7 @@ into the next one, and the mean among the last candidates.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -24,7 +25,7 @@ from sprii_train.control.controllers.base import (
     moments,
     shift,
 )
-from sprii_train.control.controllers.noise import coloured
+from sprii_train.control.controllers.noise import Draw, coloured
 
 
 @dataclass(frozen=True)
@@ -98,30 +99,38 @@ def initial(config: ICEM, episodes: int, action_size: int, device: torch.device 
 
 
 @torch.no_grad()
-def plan(config: ICEM, score: Score, state: Warm, bounds: Bounds, generator: torch.Generator) -> tuple[Tensor, Warm]:
+def plan(
+    config: ICEM,
+    score: Score,
+    state: Warm,
+    bounds: Bounds,
+    generator: torch.Generator,
+    draw: Draw | None = None,
+) -> tuple[Tensor, Warm]:
     """The first actions (E, A) of the best sequences or of the means, and the state. See `controllers.plan`."""
     space = box(bounds)
     mean = check_warm(state.mean, config.horizon, space)
     if state.elites.shape != (len(mean), config.kept, *mean.shape[1:]):
         raise ValueError(f"the state keeps elites {tuple(state.elites.shape)}; legal: {config.kept} an episode")
     spread = torch.full_like(mean, math.sqrt(config.variance))
+    draw = draw or partial(coloured, beta=config.beta)
     # Kept elites, shifted, end in a sampled action; an episode without a last step gets whole samples in their place.
-    spare = _samples(config, config.kept, mean, spread, generator)
+    spare = _samples(draw, config.kept, mean, spread, generator)
     kept = torch.where(state.started[:, None, None, None], shift(state.elites, spare[:, :, -1:]), spare)
     for count in config.populations[:-1]:
-        pool = torch.cat((_samples(config, count, mean, spread, generator), kept), dim=1)
+        pool = torch.cat((_samples(draw, count, mean, spread, generator), kept), dim=1)
         elites, mean, spread, _ = _improve(config, score, pool, mean, spread, space)
         kept = elites[:, : config.kept]
-    pool = torch.cat((_samples(config, config.populations[-1], mean, spread, generator), kept, mean[:, None]), dim=1)
+    pool = torch.cat((_samples(draw, config.populations[-1], mean, spread, generator), kept, mean[:, None]), dim=1)
     elites, mean, spread, found = _improve(config, score, pool, mean, spread, space)
     chosen = mean if config.execute == "mean" else torch.where(found, elites[:, 0], mean)
     state = Warm(shift(mean, mean[:, -1:]), elites[:, : config.kept], torch.ones_like(state.started))
     return space.scale(chosen[:, 0]), state
 
 
-def _samples(config: ICEM, count: int, mean: Tensor, spread: Tensor, generator: torch.Generator) -> Tensor:
+def _samples(draw: Draw, count: int, mean: Tensor, spread: Tensor, generator: torch.Generator) -> Tensor:
     """(E, count, H, A) around the mean (E, H, A), clipped to the bounds."""
-    noise = coloured((len(mean), count, *mean.shape[1:]), config.beta, generator, mean.device)
+    noise = draw((len(mean), count, *mean.shape[1:]), generator, mean.device)
     return torch.addcmul(mean[:, None], spread[:, None], noise).clamp_(-1.0, 1.0)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sprii_envs.fields import MANY, check, integer, number
 from sprii_train.control.controllers.base import HORIZON, Bounds, Plan, Score, box, check_warm, evaluate, shift
-from sprii_train.control.controllers.noise import normal
+from sprii_train.control.controllers.noise import Draw, normal
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,21 @@ def initial(config: MPPI, episodes: int, action_size: int, device: torch.device 
 
 
 @torch.no_grad()
-def plan(config: MPPI, score: Score, state: Plan, bounds: Bounds, generator: torch.Generator) -> tuple[Tensor, Plan]:
+def plan(
+    config: MPPI,
+    score: Score,
+    state: Plan,
+    bounds: Bounds,
+    generator: torch.Generator,
+    draw: Draw = normal,
+) -> tuple[Tensor, Plan]:
     """The first actions (E, A) of the updated plans, and these shifted by one. See `controllers.plan`."""
     space = box(bounds)
     mean = check_warm(state.mean, config.horizon, space)
     shape = (len(mean), config.candidates, *mean.shape[1:])
     charge = config.temperature * (1.0 - config.alpha) / config.variance
     for _ in range(config.iterations):
-        noise = normal(shape, generator, mean.device).mul_(math.sqrt(config.variance))
+        noise = draw(shape, generator, mean.device).mul_(math.sqrt(config.variance))
         candidates = (mean[:, None] + noise).clamp_(-1.0, 1.0)
         change = candidates - mean[:, None]
         value = evaluate(score, candidates, space) - charge * (mean[:, None] * change).sum((2, 3))

@@ -5,12 +5,15 @@ the device that plans saves the transfer.
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 Shape = tuple[int, ...]
+Draw = Callable[[Shape, torch.Generator, torch.device], Tensor]
+"""Noise of a shape, drawn on the generator's device and moved."""
 
 
 def uniform(shape: Shape, generator: torch.Generator, device: torch.device) -> Tensor:
@@ -28,12 +31,16 @@ def truncated_normal(shape: Shape, generator: torch.Generator, device: torch.dev
 
     Its variance is below 1: 0.7737 at ±2.
     """
+    return truncated_quantile(uniform(shape, generator, device), limit)
+
+
+def truncated_quantile(uniform: Tensor, limit: float = 2.0) -> Tensor:
+    """Numbers of the truncated normal law at which its CDF is (1 + `uniform`)/2; in place."""
     # erf⁻¹ of a uniform on ±erf(limit/√2) is the inverse CDF of the truncated law, over √2.
-    inside = uniform(shape, generator, device).mul_(math.erf(limit / math.sqrt(2.0)))
-    return inside.erfinv_().mul_(math.sqrt(2.0))
+    return uniform.mul_(math.erf(limit / math.sqrt(2.0))).erfinv_().mul_(math.sqrt(2.0))
 
 
-def coloured(shape: Shape, beta: float, generator: torch.Generator, device: torch.device) -> Tensor:
+def coloured(shape: Shape, generator: torch.Generator, device: torch.device, beta: float) -> Tensor:
     """Gaussian noise along the second-to-last axis with power 1/f^`beta`, of mean 0 and variance 1 at every time.
 
     Real and imaginary parts of the spectrum are normal (Timmer and König, "On generating power law noise", 1995). The

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sprii_envs.fields import MANY, check, integer
 from sprii_train.control.controllers.base import HORIZON, Bounds, Plan, Score, best, box, check_warm, evaluate
-from sprii_train.control.controllers.noise import uniform
+from sprii_train.control.controllers.noise import Draw, uniform
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,17 @@ def initial(config: Shooting, episodes: int, action_size: int, device: torch.dev
 
 @torch.no_grad()
 def plan(
-    config: Shooting, score: Score, state: Plan, bounds: Bounds, generator: torch.Generator
+    config: Shooting,
+    score: Score,
+    state: Plan,
+    bounds: Bounds,
+    generator: torch.Generator,
+    draw: Draw = uniform,
 ) -> tuple[Tensor, Plan]:
     """The first actions (E, A) of the best sequences, and the state as it was. See `controllers.plan`."""
     space = box(bounds)
     mean = check_warm(state.mean, 0, space)
     shape = (len(mean), config.candidates, config.horizon, mean.shape[-1])
-    candidates = uniform(shape, generator, mean.device)
+    candidates = draw(shape, generator, mean.device)
     chosen, _ = best(candidates, evaluate(score, candidates, space), 1)
     return space.scale(chosen[:, 0, 0]), state

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sprii_train.analysis.formation import group_means, score
 from sprii_train.analysis.populations import Sample
 from sprii_train.analysis.value.cases import Cases, codes
-from sprii_train.analysis.value.readers import Reader, fit_readers
+from sprii_train.analysis.value.readers import Reader, ReaderConfig, fit_readers
 from sprii_train.analysis.value.risks import by_system, reader_errors
 from sprii_train.analysis.value.slots import Arm
 from sprii_train.experiments.measures.value import reader_config
@@ -22,21 +22,23 @@ READERS: tuple[Arm, ...] = ("null", "persistent", "decode", "oracle")
 WRONG_SEED = 20_265  # of Fixed Wrong's map of systems
 
 
-def bottleneck(source: Source) -> dict[str, Any]:
+def bottleneck(
+    source: Source, horizons: tuple[int, ...] = HORIZONS, config: ReaderConfig | None = None
+) -> dict[str, Any]:
     """Raw-state MSE of fresh readers by horizon, of wrong donors through the Persistent readers, and the drag decoder.
 
     Decode and Oracle read the drag itself, as the decoder's printed errors do. The row has means, `decode_h32`; errors
     of every reader by system, (R, N, K), and the decoder's squared errors, (N,), are kept beside the model.
     """
-    cases = window_cases(source, HORIZONS, WINDOWS)
+    cases = window_cases(source, horizons, WINDOWS)
     seeds = tuple(range(source.cell.readers.count))
-    config = replace(reader_config(source), log_factors=False)
+    config = replace(config or reader_config(source), log_factors=False)
     fitted = {arm: fit_readers(cases.train, arm, config, seeds) for arm in READERS}
     scale = cases.standardiser.scale
     errors = {arm: _by_system(readers, cases.development, scale) for arm, readers in fitted.items()}
     errors["wrong"] = _by_system(fitted["persistent"], cases.development.mismatched(WRONG_SEED), scale)
     row: dict[str, Any] = {
-        f"{arm}_h{h}": float(grid[..., k].mean()) for arm, grid in errors.items() for k, h in enumerate(HORIZONS)
+        f"{arm}_h{h}": float(grid[..., k].mean()) for arm, grid in errors.items() for k, h in enumerate(horizons)
     }
     decoder = fitted["decode"][0].slot.decoder  # one for all readers of a source
     assert decoder is not None

@@ -1,18 +1,20 @@
 """What PokeWorld's numerical states tell of the factors: a reference for what frames tell (`app:matched-control`)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sprii_envs.envs.poke_world import PokeWorld
 from sprii_train.analysis.formation import POKE_FACTORS, poke_evidence, probe_factors, sample_of
+from sprii_train.analysis.formation.probes import Kind
 from sprii_train.analysis.populations import Population, Sample, Training, population_of
 from sprii_train.experiments.measures.formation import SEED, SYSTEMS
 from sprii_train.experiments.sources import Source
 
 
-def evidence(source: Source) -> dict[str, Any]:
-    """R² of ridge and MLP probes of least-squares features of numerical histories, on validation systems.
+def evidence(source: Source, kinds: Sequence[Kind] = ("ridge", "mlp")) -> dict[str, Any]:
+    """R² of probes, ridge and MLP, of least-squares features of numerical histories, on validation systems.
 
     `one_*` reads single histories of the learner's length, those of `formation`'s windows; `all_*` all episodes of a
     system, whole. The source's learner is not read: its rows of one bank agree.
@@ -21,7 +23,7 @@ def evidence(source: Source) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for name, fitted in train.items():
         assert isinstance(fitted.population, Training)
-        found = probe_factors(fitted, held_out[name], POKE_FACTORS, seed=SEED)
+        found = probe_factors(fitted, held_out[name], POKE_FACTORS, seed=SEED, kinds=kinds)
         row |= {f"{name}_{kind}_{factor}": scored.r2 for (kind, factor), scored in found.items()}
     return row
 

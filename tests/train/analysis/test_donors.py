@@ -7,7 +7,6 @@ import pytest
 import torch
 from tiny import HISTORY, HORIZONS, JEPA_CONFIG, Plain, naive_windows
 
-import sprii_train.analysis.donors as donors
 from sprii_envs.banks import ArrayStore, Bank
 from sprii_envs.relations import SAME_SYSTEM, Derangement, EpisodeTable, PairSampler, WindowSampler
 from sprii_train.analysis.donors import donor_errors, encode_split
@@ -49,7 +48,7 @@ def reader(bank: Bank) -> WindowReader:
     return WindowReader(bank, HISTORY, HORIZONS, properties=("drag",))
 
 
-def test_encode_split_is_one_window_an_episode(bank: Bank, reader: WindowReader, monkeypatch: pytest.MonkeyPatch):
+def test_encode_split_is_one_window_an_episode(bank: Bank, reader: WindowReader):
     learner = JEPA(JEPA_CONFIG).eval()
     encoded = encode_split(learner, reader, "test", seed=4)
     episodes = np.flatnonzero(bank.table["split"] == "test")
@@ -62,8 +61,7 @@ def test_encode_split_is_one_window_an_episode(bank: Bank, reader: WindowReader,
         torch.testing.assert_close(encoded.codes.z_s, learner.encode_current(batch.current))
     torch.testing.assert_close(encoded.y, batch.y)
     assert torch.equal(encoded.u, batch.u)
-    monkeypatch.setattr(donors, "CHUNK", 7)
-    for a, b in zip(encode_split(learner, reader, "test", seed=4).codes, encoded.codes, strict=True):
+    for a, b in zip(encode_split(learner, reader, "test", seed=4, chunk=7).codes, encoded.codes, strict=True):
         torch.testing.assert_close(a, b)
     assert not torch.equal(encode_split(learner, reader, "test", seed=5).codes.z_p, encoded.codes.z_p)
 
@@ -174,7 +172,7 @@ class OfStreams:
         return touch + (prediction["joints"][:, None] - y["joints"]).square().mean((1, 2))
 
 
-def test_observations_and_batches_that_are_mappings(monkeypatch: pytest.MonkeyPatch):
+def test_observations_and_batches_that_are_mappings():
     """Chunks are joined key by key, and rows taken of every one."""
     rng, episodes, length = np.random.default_rng(0), 12, 20
     table = EpisodeTable(
@@ -188,8 +186,7 @@ def test_observations_and_batches_that_are_mappings(monkeypatch: pytest.MonkeyPa
     }
     reader = WindowReader(ArrayStore(table, arrays), HISTORY, HORIZONS, observation=("touch", "joints"))
     learner = OfStreams()
-    monkeypatch.setattr(donors, "CHUNK", 5)
-    encoded = encode_split(learner, reader, "train", seed=4)
+    encoded = encode_split(learner, reader, "train", seed=4, chunk=5)
     starts = WindowSampler(table, HISTORY, HORIZONS[-1]).starts(np.arange(episodes), seed=4)
     rows, now = np.arange(episodes), starts + HISTORY - 1
     np.testing.assert_allclose(encoded.codes.z_p, arrays["touch"][rows, starts], rtol=1e-6)

@@ -317,12 +317,14 @@ def test_rolling_mean(losses: list[float], risen: bool):
     assert has_risen(losses, 0.5) == risen
 
 
-def test_early_stop(monkeypatch: pytest.MonkeyPatch):
-    values = iter([1.0, 0.9, 1.6, 0.5])
-    monkeypatch.setattr("sprii_train.control.training.validation_error", lambda *_: next(values))
-    _, (report,) = train(iterations=1, config=replace(TRAINING, epochs=4, early_stop=0.99))
-    assert report.epochs == 3
-    assert report.validation == (1.0, 0.9, 1.6)
+@pytest.mark.parametrize(("rate", "stops"), [(TRAINING.learning_rate, False), (1.0, True)])
+def test_early_stop(rate: float, stops: bool):
+    """After the first epoch whose validation loss lifts the rolling mean; updates that are too long make it rise."""
+    _, (report,) = train(iterations=1, config=replace(TRAINING, epochs=4, early_stop=0.99, learning_rate=rate))
+    assert report.epochs == len(report.validation)
+    assert (report.epochs < 4) == stops
+    risen = [has_risen(report.validation[: n + 1], 0.99) for n in range(report.epochs)]
+    assert risen == [False] * (report.epochs - 1) + [stops]
 
 
 def test_nothing_to_train_on():
@@ -336,22 +338,22 @@ def test_nothing_to_train_on():
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
-def test_non_finite_is_told_before_a_weight_changes(monkeypatch: pytest.MonkeyPatch, where: str):
-    learner = CaDM(CONFIG)
-    optimizer = build_optimizer(learner, TRAINING)
+def test_non_finite_is_told_before_a_weight_changes(where: str):
     calls, held = [0], {}
 
-    def broken(*args: Any) -> Any:
-        calls[0] += 1
-        found, contexts = errors(*args)
-        if calls[0] == 8:
-            held.update({n: v.clone() for n, v in learner.state_dict().items()})
-            if where == "loss":
-                return found * torch.tensor([[1.0], [float("nan")]]), contexts
-            found.register_hook(lambda g: g * float("inf"))
-        return found, contexts
+    class Broken(CaDM):
+        def predictions(self, inputs: torch.Tensor, contexts: torch.Tensor) -> torch.Tensor:
+            calls[0] += 1
+            found = super().predictions(inputs, contexts)
+            if calls[0] == 8:
+                held.update({n: v.clone() for n, v in self.state_dict().items()})
+                if where == "loss":
+                    return found * torch.tensor([1.0, float("nan")]).view(2, 1, 1, 1)
+                found.register_hook(lambda g: g * float("inf"))
+            return found
 
-    monkeypatch.setattr("sprii_train.control.training.errors", broken)
+    learner = Broken(CONFIG)
+    optimizer = build_optimizer(learner, TRAINING)
     message = {"loss": "backward is not finite", "gradient": "the gradient norm is not finite although the loss is"}
     with pytest.raises(NonFiniteLoss, match=f"iteration 4, epoch 0, update 7: {message[where]}"):
         train_iteration(learner, optimizer, experience(2), 4, TRAINING)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -26,6 +27,7 @@ from sprii_train.control.controllers import (
     initial,
     mppi,
     named_controller,
+    noise,
     plan,
     reset,
     shooting,
@@ -39,8 +41,9 @@ SMALL = {
     "icem": ICEM(candidates=12, elites=4, kept=2, horizon=4),
     "icem-mean": ICEM(candidates=12, elites=4, kept=2, horizon=4, execute="mean"),
 }
-NOISE = {"shooting": (shooting, "uniform"), "cem": (cem, "truncated_normal"), "mppi": (mppi, "normal")}
-NOISE |= {"icem": (icem, "coloured"), "icem-mean": (icem, "coloured")}
+MODULES = {"shooting": shooting, "cem": cem, "mppi": mppi, "icem": icem, "icem-mean": icem}
+NOISE = {"shooting": noise.uniform, "cem": noise.truncated_normal, "mppi": noise.normal}
+NOISE |= {"icem": partial(noise.coloured, beta=2.0), "icem-mean": partial(noise.coloured, beta=2.0)}
 every_controller = pytest.mark.parametrize("name", list(SMALL))
 
 
@@ -148,26 +151,22 @@ def swing_up(episodes: slice = slice(None)):
 
 
 @every_controller
-def test_a_batch_plans_as_single_episodes_with_the_same_noise(name: str, monkeypatch: pytest.MonkeyPatch):
-    config, (module, function) = SMALL[name], NOISE[name]
-    draw, drawn = getattr(module, function), []
+def test_a_batch_plans_as_single_episodes_with_the_same_noise(name: str):
+    config, plan, drawn = SMALL[name], MODULES[name].plan, []
 
     def record(*args: Any) -> Tensor:
-        drawn.append(draw(*args))
+        drawn.append(NOISE[name](*args))
         return drawn[-1].clone()
 
-    monkeypatch.setattr(module, function, record)
     state, drawing, together = initial(config, 5, 1), generator(), []
     for _ in range(3):
-        action, state = plan(config, swing_up(), state, UNIT, drawing)
+        action, state = plan(config, swing_up(), state, UNIT, drawing, record)
         together.append(action)
-    calls = iter(())
-    monkeypatch.setattr(module, function, lambda *args: next(calls).clone())
     for episode in range(5):
         rows = slice(episode, episode + 1)
-        calls, alone = iter([noise[rows] for noise in drawn]), initial(config, 1, 1)
+        calls, alone = iter([each[rows] for each in drawn]), initial(config, 1, 1)
         for step in range(3):
-            action, alone = plan(config, swing_up(rows), alone, UNIT, generator())
+            action, alone = plan(config, swing_up(rows), alone, UNIT, generator(), lambda *_: next(calls).clone())  # noqa: B023
             assert torch.allclose(action, together[step][rows], atol=1e-5)
         assert all(torch.allclose(a, b[rows], atol=1e-5) for a, b in zip(alone, state, strict=True))
     assert len({round(float(action), 4) for action in together[-1]}) >= 3  # the episodes are not alike
@@ -295,9 +294,8 @@ def test_cem_shifts_its_plan_and_puts_zero_at_the_end():
     assert torch.all(state.mean[:, -1] == 0)
 
 
-def test_cem_is_the_published_update(monkeypatch: pytest.MonkeyPatch):
-    noise = torch.linspace(-2, 2, 24).view(1, 12, 2, 1)[:, torch.randperm(12, generator=generator())]
-    monkeypatch.setattr(cem, "truncated_normal", lambda *_: noise)
+def test_cem_is_the_published_update():
+    drawn = torch.linspace(-2, 2, 24).view(1, 12, 2, 1)[:, torch.randperm(12, generator=generator())]
     config, seen = CEM(candidates=12, elites=3, iterations=3, horizon=2), []
 
     def score(actions: Tensor) -> Tensor:
@@ -306,10 +304,10 @@ def test_cem_is_the_published_update(monkeypatch: pytest.MonkeyPatch):
 
     mean, variance = np.array([0.9, -0.2]), np.array([0.25, 0.25])
     warm = base.Plan(torch.tensor(mean, dtype=torch.float32).view(1, 2, 1))
-    action, state = plan(config, score, warm, UNIT, generator())
+    action, state = cem.plan(config, score, warm, UNIT, generator(), lambda *_: drawn)
     for candidates in seen:
         spread = np.sqrt(np.minimum(variance, ((1 - np.abs(mean)) / 2) ** 2))  # capped by the distance to the bound
-        expected = mean + spread * noise[0, :, :, 0].numpy()
+        expected = mean + spread * drawn[0, :, :, 0].numpy()
         assert candidates[0, :, :, 0].numpy() == pytest.approx(expected, abs=1e-6)
         elites = expected[np.argsort(((expected - 0.3) ** 2).sum(1))[:3]]
         mean, variance = 0.1 * mean + 0.9 * elites.mean(0), 0.1 * variance + 0.9 * elites.var(0)
@@ -373,13 +371,13 @@ def test_icem_executes_the_mean_where_told_to():
     assert torch.allclose(state.mean, torch.cat((elites.mean(1)[:, 1:], elites.mean(1)[:, -1:]), 1))
 
 
-def test_mppi_weighs_by_exponentiated_return(monkeypatch: pytest.MonkeyPatch):
-    noise = torch.tensor([[-1.0, 0.5, 2.0]]).view(1, 3, 1, 1)
-    monkeypatch.setattr(mppi, "normal", lambda *_: noise.clone())
+def test_mppi_weighs_by_exponentiated_return():
+    drawn = torch.tensor([[-1.0, 0.5, 2.0]]).view(1, 3, 1, 1)
     config = MPPI(candidates=3, horizon=1, temperature=0.7, variance=0.09)
     returns = torch.tensor([[1.0, 2.0, 1.5]])
-    action, _ = plan(config, lambda _: returns, base.Plan(torch.tensor([[[0.6]]])), UNIT, generator())
-    moved = np.clip(0.6 + 0.3 * noise.flatten().numpy(), -1, 1) - 0.6
+    warm = base.Plan(torch.tensor([[[0.6]]]))
+    action, _ = mppi.plan(config, lambda _: returns, warm, UNIT, generator(), lambda *_: drawn.clone())
+    moved = np.clip(0.6 + 0.3 * drawn.flatten().numpy(), -1, 1) - 0.6
     cost = -returns[0].numpy() + 0.7 * 0.6 * moved / 0.09
     weight = np.exp(-(cost - cost.min()) / 0.7)
     assert float(action) == pytest.approx(0.6 + (weight * moved).sum() / weight.sum(), abs=1e-6)

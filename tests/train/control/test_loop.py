@@ -1,5 +1,6 @@
 """The online loop: pure functions of the config, exact resume, and recipes that differ in nothing but the relation."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-import sprii_train.control.loop as looping
 from sprii_envs.envs.pendulum import GROUPS
 from sprii_train.checkpoints import CheckpointError
 from sprii_train.control.controllers import CEM
@@ -80,18 +80,18 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path: Path):
 def test_killed_between_experience_and_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """What was collected for an iteration that has no checkpoint is collected again, the same."""
     whole, _ = train_control(TINY, tmp_path / "whole")
-    save, calls = looping.save_training_state, []
+    replace_folder = os.replace
 
-    def killed(*arguments):
-        calls.append(arguments[3])
-        if len(calls) == 2:
+    def killed(source, target):
+        if Path(target).name == "step-00000002":
             raise KeyboardInterrupt
-        return save(*arguments)
+        replace_folder(source, target)
 
-    monkeypatch.setattr(looping, "save_training_state", killed)
+    monkeypatch.setattr(os, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
         train_control(TINY, tmp_path / "killed")
-    monkeypatch.setattr(looping, "save_training_state", save)
+    monkeypatch.undo()
+    assert {path.name for path in (tmp_path / "killed").glob("experience-*")} == {"experience-1", "experience-2"}
     resumed, rows = train_control(TINY, tmp_path / "killed")
     assert len(rows) == 3
     assert same(weights(whole), weights(resumed))

@@ -7,7 +7,6 @@ import pytest
 import torch
 from tiny_worlds import IMAGE, POKE_LEARNER
 
-import sprii_train.experiments.encoding as encoding
 from sprii_envs.banks import Bank, BankError
 from sprii_train.analysis.populations import Confirmation, Development, Training
 from sprii_train.experiments.encoding import (
@@ -41,7 +40,7 @@ def code_alone(learner: JEPA, bank: Bank, episode: int, start: int) -> np.ndarra
         return learner.encode_history(batch.history)[0].double().numpy()
 
 
-def test_codes_of_histories(poke_source: Source, poke_bank: Bank, monkeypatch: pytest.MonkeyPatch):
+def test_codes_of_histories(poke_source: Source, poke_bank: Bank):
     """One at a time, in blocks of any size; a learner left in training mode is not."""
     learner, table = poke_source.learner, POKE.episodes(poke_bank, "validation")
     reader = POKE.reader(poke_bank, learner.config)
@@ -50,8 +49,7 @@ def test_codes_of_histories(poke_source: Source, poke_bank: Bank, monkeypatch: p
     assert (codes.shape, codes.dtype) == ((48, 4), np.float64)
     for row in (0, 17, 47):
         np.testing.assert_allclose(codes[row], code_alone(learner, poke_bank, table["episode"][row], 9), atol=1e-5)
-    monkeypatch.setattr(encoding, "ENCODED", 7)
-    np.testing.assert_allclose(encode_histories(learner, reader, table, 9), codes, atol=1e-6)
+    np.testing.assert_allclose(encode_histories(learner, reader, table, 9, chunk=7), codes, atol=1e-6)
 
 
 def test_measured_windows_of_every_anchor(poke_source: Source, poke_bank: Bank):

@@ -1,9 +1,7 @@
 """Evidence of numerical states, the atlas, and what an update costs."""
 
 import json
-import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +12,19 @@ from safetensors.numpy import load_file
 from tiny_sources import TRAIN, measuring
 
 from sprii_envs.banks import Bank
-from sprii_train.analysis.formation import POKE_FACTORS, fit_mlp, fit_ridge, poke_evidence, probe_factors, score
+from sprii_train.analysis.formation import POKE_FACTORS, fit_mlp, fit_ridge, poke_evidence, score
 from sprii_train.analysis.populations import Development, Sample, Training
 from sprii_train.experiments.encoding import encode_histories
 from sprii_train.experiments.measures import MEASURES
+from sprii_train.experiments.measures.evidence import evidence
 from sprii_train.experiments.measures.formation import SEED
 from sprii_train.experiments.sources import Source
 from sprii_train.settings import POKE
 
 
-def test_evidence_by_hand(poke_source: Source, poke_bank: Bank, monkeypatch: pytest.MonkeyPatch):
+def test_evidence_by_hand(poke_source: Source, poke_bank: Bank):
     """Of numerical states alone: the learner is not read."""
-    module = sys.modules["sprii_train.experiments.measures.evidence"]
-    monkeypatch.setattr(module, "probe_factors", partial(probe_factors, kinds=("ridge",)))  # networks take seconds
-    row = MEASURES["evidence"](replace(poke_source, learner=None))  # type: ignore[arg-type]
+    row = evidence(replace(poke_source, learner=None), kinds=("ridge",))  # type: ignore[arg-type]  # networks take seconds
     assert len(row) == 2 * 3
 
     def one(split: str) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:

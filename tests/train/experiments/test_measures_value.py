@@ -1,6 +1,5 @@
 """Measures of Value on sources that know the factors, or nothing of them, and against plain computations."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +18,19 @@ from sprii_train.analysis.populations import PopulationError, Sample
 from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.readers import ReaderConfig, fit_readers
 from sprii_train.experiments.measures import MEASURES
+from sprii_train.experiments.measures.bottleneck import bottleneck
 from sprii_train.experiments.measures.realization import physical_weights
 from sprii_train.experiments.measures.routes import object_only, route_errors
 from sprii_train.experiments.measures.targeted import mass_dominance
 from sprii_train.experiments.measures.value import reader_config
-from sprii_train.experiments.poke_cases import FACTORS, donor_contact, donor_networks, donor_probes, poke_cases
+from sprii_train.experiments.poke_cases import (
+    FACTORS,
+    donor_contact,
+    donor_networks,
+    donor_probes,
+    network_samples,
+    poke_cases,
+)
 from sprii_train.experiments.sources import ReaderBudget, Source
 from sprii_train.experiments.spring_cases import (
     donors_of,
@@ -50,16 +57,13 @@ def d_clean(tmp_path_factory: pytest.TempPathFactory) -> Bank:
 @pytest.fixture(scope="module")
 def bottlenecks(d_clean: Bank, tmp_path_factory: pytest.TempPathFactory):
     """Rows and arrays of a source whose code is the drag, and of one whose code is noise."""
-    module, found = sys.modules["sprii_train.experiments.measures.bottleneck"], {}
     fit = FitConfig(updates=300, batch=64, learning_rate=5e-3, schedule="cosine")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "HORIZONS", (2, 8))
-        patch.setattr(module, "reader_config", lambda source: ReaderConfig(slot=4, horizon=4, width=32, fit=fit))
-        for name, knows in (("knowing", True), ("noise", False)):
-            folder = tmp_path_factory.mktemp(name)
-            source = knowing_source(d_clean, "d-clean", folder, knows=knows, readers=ReaderBudget(1, 500, 10))
-            row = MEASURES["bottleneck"](source)
-            found[name] = row, load_file(folder / source.cell.arrays)
+    config, found = ReaderConfig(slot=4, horizon=4, width=32, fit=fit), {}
+    for name, knows in (("knowing", True), ("noise", False)):
+        folder = tmp_path_factory.mktemp(name)
+        source = knowing_source(d_clean, "d-clean", folder, knows=knows, readers=ReaderBudget(1, 500, 10))
+        row = bottleneck(source, horizons=(2, 8), config=config)
+        found[name] = row, load_file(folder / source.cell.arrays)
     return found
 
 
@@ -149,15 +153,11 @@ def test_donor_probes_read_what_the_codes_know(knowing_poke: Source, poke_source
     )
 
 
-def test_networks_read_donor_windows_of_a_few_systems(knowing_poke: Source, monkeypatch: pytest.MonkeyPatch):
-    module = sys.modules["sprii_train.experiments.poke_cases"]
-    monkeypatch.setattr(module, "NETWORK_SYSTEMS", 24)
-    seen, cases = [], poke_cases(knowing_poke)
-    real = module.probe_factors
-    monkeypatch.setattr(module, "probe_factors", lambda *args, **kw: seen.append(args) or real(*args, **kw))
+def test_networks_read_donor_windows_of_a_few_systems(knowing_poke: Source):
+    cases = poke_cases(knowing_poke)
     drag = [f for f in FACTORS if f.name == "drag"]
-    found = donor_networks(cases, drag)["drag"]
-    train, held_out = seen[0][:2]
+    train, held_out = network_samples(cases, systems=24)
+    found = donor_networks(cases, drag, systems=24)["drag"]
     assert set(np.random.default_rng(20_260_903).permutation(32)[:24]) == set(train.systems)
     assert len(held_out) == len(cases.drawn["validation"].distinct_donors())
     assert found.r2 > 0.9 > donor_probes(cases)["drag"].r2  # a logarithm is not linear in the factor

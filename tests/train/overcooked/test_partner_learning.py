@@ -41,7 +41,7 @@ def test_runs_keep_what_they_are_asked_for():
     assert not np.array_equal(other.actions[:, 0], whole.actions[:, 0])
 
 
-def test_a_stopped_bank_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_stopped_bank_goes_on_and_ends_the_same(tmp_path: Path):
     whole = build_histories(PROTOCOL, PAIR, tmp_path / "whole", workers=1)
     done: list[int] = []
 
@@ -55,23 +55,23 @@ def test_a_stopped_bank_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: p
     assert not (tmp_path / "bank").exists()
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run-*.npz")}
     assert kept
-    runs: list[int] = []
-    play = learning.learn_with
-    monkeypatch.setattr(learning, "learn_with", lambda *a, **k: runs.append(k["seed"]) or play(*a, **k))
-    resumed = build_histories(PROTOCOL, PAIR, tmp_path / "bank", workers=2)
-    assert len(runs) == 3 - len(kept)
+    learnt: list[int] = []
+
+    def learn(finished: int, of: int) -> None:
+        learnt.append(finished)
+
+    resumed = build_histories(PROTOCOL, PAIR, tmp_path / "bank", progress=learn, workers=2)
+    assert learnt == [*range(len(kept) + 1, 4)]
     assert resumed.fingerprint == whole.fingerprint
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bank", "whole"]
-    assert build_histories(PROTOCOL, PAIR, tmp_path / "bank").fingerprint == whole.fingerprint
-    assert len(runs) == 3 - len(kept)
+    assert build_histories(PROTOCOL, PAIR, tmp_path / "bank", progress=learn).fingerprint == whole.fingerprint
+    assert len(learnt) == 3 - len(kept)
     with pytest.raises(StoreError, match="of other partners"):
         build_histories(PROTOCOL, Roster(PAIR[:1]), tmp_path / "bank")
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"[" * 200_000, None])
-def test_a_damaged_part_is_told_of_before_anything_is_learnt(
-    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_damaged_part_is_told_of_before_anything_is_learnt(content: bytes | None, tmp_path: Path):
     place = tmp_path / f".bank-{identity(PROTOCOL, PAIR, learning.made_with(PROTOCOL))[:12]}"
     place.mkdir()
     part = place / "run-1.npz"
@@ -80,9 +80,9 @@ def test_a_damaged_part_is_told_of_before_anything_is_learnt(
     write_npz(part, learning.FORMAT, arrays | {"observations": np.zeros((*shape, *GAME.shape), np.uint8)})
     if content is not None:  # otherwise the rewards are of another type
         part.write_bytes(content)
-    monkeypatch.setattr(learning, "learn_with", lambda *_, **__: pytest.fail("learnt"))
     with pytest.raises(StoreError, match=r"run-1\.npz .*remove it to learn that run again"):
         build_histories(PROTOCOL, PAIR, tmp_path / "bank", workers=1)
+    assert list(place.iterdir()) == [part]
 
 
 @pytest.mark.parametrize(

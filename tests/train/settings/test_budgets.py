@@ -95,17 +95,17 @@ def test_spans_of_time(seconds: float | None, text: str):
     assert span(seconds) == text
 
 
-def test_estimates_grow_with_arms_sources_and_steps(monkeypatch: pytest.MonkeyPatch):
+def test_estimates_grow_with_arms_sources_and_steps():
     """By hand for one target, doubled where the machine is half as fast; none where a world lacks the preset."""
-    monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE)
+    rate = costs.REFERENCE_RATE
     horizon = TARGETS["tab:v3-horizon"]  # one arm, one measure: value
     spent = SPRING_PAPER
     assert spent.step_seconds is not None
     training = 3 * spent.train.steps * spent.step_seconds
     fits = 3 * 3 * (4 * 10_000 + 4 * 1_000) * costs.READER_SECONDS
-    assert estimate(horizon, "paper") == pytest.approx(training + 3 * MEASURES["value"].seconds + fits)
+    assert estimate(horizon, "paper", rate) == pytest.approx(training + 3 * MEASURES["value"].seconds + fits)
     for target in TARGETS.values():
-        found = {preset: estimate(target, preset) for preset in PRESET_NAMES}
+        found = {preset: estimate(target, preset, rate) for preset in PRESET_NAMES}
         has = all("states" in SETTINGS[group.world].budgets for group in target.groups)
         assert (found.pop("states") is None) == (not has)
         smoke, quick, paper = (found[preset] for preset in ("smoke", "quick", "paper"))
@@ -114,7 +114,6 @@ def test_estimates_grow_with_arms_sources_and_steps(monkeypatch: pytest.MonkeyPa
         assert paper is not None
         trains = any(isinstance(group, Group) or group.trains for group in target.groups)
         assert (0 < smoke < quick < paper) == trains
-    whole = estimate(horizon, "quick")
+    whole = estimate(horizon, "quick", rate)
     assert whole is not None
-    monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE / 2)
-    assert estimate(horizon, "quick") == pytest.approx(2 * whole)
+    assert estimate(horizon, "quick", rate / 2) == pytest.approx(2 * whole)

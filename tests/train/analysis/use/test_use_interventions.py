@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from tiny import JEPA_CONFIG
 
-import sprii_train.analysis.use.interventions as interventions
 from sprii_envs.banks import Bank
 from sprii_train.analysis.populations import Development
 from sprii_train.analysis.theory import specificity
@@ -133,7 +132,7 @@ def test_amplitudes_in_closed_form():
     assert (own[0] == cross[0]).all()
 
 
-def test_several_contexts_a_recipient(monkeypatch: pytest.MonkeyPatch):
+def test_several_contexts_a_recipient():
     """Structures of tensors are repeated with their recipient, in chunks of any size."""
     query = {"a": torch.arange(3.0)[:, None], "b": (torch.arange(3.0),)}
     contexts, actions = torch.randn(3, 4, 1), torch.arange(3.0)[:, None] * 100
@@ -145,8 +144,7 @@ def test_several_contexts_a_recipient(monkeypatch: pytest.MonkeyPatch):
     assert found.shape == (3, 4, 1, 1)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found[..., 0, 0], 111 * np.arange(3.0)[:, None] + contexts[..., 0].numpy(), rtol=1e-6)
-    monkeypatch.setattr(interventions, "CHUNK", 5)
-    assert (predict_under(read, query, contexts, actions) == found).all()
+    assert (predict_under(read, query, contexts, actions, chunk=5) == found).all()
 
 
 def test_a_landscape_of_a_planted_reader():

@@ -26,10 +26,9 @@ def spring_cases(n: int = 5, steps: int = 8):
 
 
 @pytest.mark.parametrize("chunk", [2, 1024])
-def test_sensitivities_equal_the_simulators_case_by_case(monkeypatch, chunk):
-    monkeypatch.setattr("sprii_train.analysis.value.physical.CHUNK", chunk)
+def test_sensitivities_equal_the_simulators_case_by_case(chunk):
     world, values, states, actions = spring_cases()
-    found = sensitivities(world, values, states, actions, (1, 4, 8))
+    found = sensitivities(world, values, states, actions, (1, 4, 8), chunk=chunk)
     assert found.shape == (5, 3, 8, 3)
     for i in range(5):
         for f, name in enumerate(world.properties.names):

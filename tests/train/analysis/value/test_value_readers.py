@@ -166,19 +166,14 @@ def test_factors_may_be_read_as_they_are():
 # What arms share
 
 
-def test_arms_start_from_the_same_common_weights(monkeypatch):
-    started = {}
-
-    def record(network, losses, cases, seeds, config):
-        started[len(started)] = {name: p.detach().clone() for name, p in network.named_parameters()}
-
-    monkeypatch.setattr("sprii_train.analysis.value.readers.fit_stack", record)
-    for arm in ARMS:
-        fit_reader(TRAIN, arm, READER, 4)
-    for weights in started.values():
-        assert {name for name in weights if name not in started[0]} <= {"slot.weight", "slot.bias"}
-        for name in started[0]:
-            assert torch.equal(weights[name], started[0][name])
+def test_arms_start_from_the_same_common_weights():
+    """As one update too small for float32 leaves them."""
+    still = replace(READER, fit=FitConfig(updates=1, batch=32, learning_rate=1e-30))
+    first, *others = (dict(fit_reader(TRAIN, arm, still, 4).network.named_parameters()) for arm in ARMS)
+    for weights in others:
+        assert {name for name in weights if name not in first} <= {"slot.weight", "slot.bias"}
+        for name in first:
+            assert torch.equal(weights[name], first[name])
 
 
 def test_arms_see_the_same_cases_in_the_same_order():

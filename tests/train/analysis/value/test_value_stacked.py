@@ -77,11 +77,10 @@ def test_actions_beyond_a_horizon_are_padded():
         torch.testing.assert_close(found[:, :, k], expected.flatten(-2), rtol=0, atol=0)
 
 
-def test_chunks_do_not_change_a_prediction(monkeypatch: pytest.MonkeyPatch):
+def test_chunks_do_not_change_a_prediction():
     layer, x = StackedLinear(SEEDS, "layer", 5, 3), torch.randn(10, 5)
     whole = predict_stack(layer, (x,), 2, "cpu")
-    monkeypatch.setattr("sprii_train.analysis.value.stacked.CHUNK", 4)
-    torch.testing.assert_close(predict_stack(layer, (x,), 2, "cpu"), whole)
+    torch.testing.assert_close(predict_stack(layer, (x,), 2, "cpu", chunk=4), whole)
     torch.testing.assert_close(whole[1], plain(layer, 1)(x))
 
 
