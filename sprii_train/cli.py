@@ -82,7 +82,10 @@ class Quickstart:
 
     def run(self) -> None:
         """Train and report."""
-        _dclean("quickstart", self.preset, self.out, seeds=self.seeds, workers=self.workers)
+        written = [f"sprii quickstart --preset {self.preset}", *_given(self, "seeds")]
+        if self.out != Quickstart.out:
+            written += _given(self, "out")
+        _reproduce("tab:dclean-full", self.preset, self.out, " ".join(written), seeds=self.seeds, workers=self.workers)
 
 
 @dataclass
@@ -90,8 +93,7 @@ class Reproduce:
     """Reproduce a table or figure of the paper. A stopped run resumes when the command is repeated."""
 
     target: Positional[str] = ""
-    """A label of `sprii reproduce --list`, such as tab:refinement-full; dclean is tab:dclean-full; setting:NAME is the
-    report of any setting."""
+    """A label of `sprii reproduce --list`, such as tab:refinement-full; setting:NAME is the report of any setting."""
     list: Annotated[bool, FlagCreatePairsOff] = False
     """Print what can be reproduced, and what each preset would cost on this machine."""
     preset: TargetPreset = "quick"
@@ -103,10 +105,12 @@ class Reproduce:
     """Comma-separated arms; by default the preset's."""
     steps: int | None = None
     """Optimiser updates; by default the preset's."""
-    population: Literal["test", "validation"] = "test"
-    """dclean: the systems reported on. Choose settings on validation only."""
+    population: Literal["test", "validation"] | None = None
+    """tab:dclean-full: the systems reported on, by default test. Choose settings on validation only."""
+    partners: Path | None = None
+    """tab:overcooked-complete: a folder that `sprii overcooked partners train` wrote, in place of the shipped ones."""
     out: Path | None = None
-    """Folder of banks, runs and reports; by default runs/dclean-PRESET, or runs/PRESET, which other targets share."""
+    """Folder of banks, runs and reports; by default runs/PRESET, which all targets share."""
     workers: int | None = None
     """Sources at once; by default one a core, or as many as the cluster starts."""
     launcher: LauncherName = "local"
@@ -129,54 +133,26 @@ class Reproduce:
         from sprii_train.fit import usable_device
 
         usable_device(self.device)  # with a launcher too: the precision, which names the folders, is this machine's
-        if self.target in ("dclean", "tab:dclean-full"):
-            if self.preset == "states":
-                raise ValueError("D-Clean is learned from states anyway; its presets: smoke, quick, paper")
-            _dclean(
-                "reproduce dclean",
-                self.preset,
-                self.out or Path(f"runs/dclean-{self.preset}"),
-                seeds=self.seeds,
-                arms=self.arms,
-                steps=self.steps,
-                population=self.population,
-                workers=self.workers,
-                launcher=self.launcher,
-                device=self.device,
-            )
-        else:
-            self._target()
-
-    def _target(self) -> None:
-        from sprii_train import distributed
-        from sprii_train.experiments.reproduce import Plan, reproduce
-        from sprii_train.experiments.seeds import parse_seeds
-        from sprii_train.experiments.targets import target
-        from sprii_train.reports.page import print_page
-
-        found = target(self.target)
-        if self.population != "test":
-            raise ValueError(f"--population is of dclean; {self.target} says itself which systems it is of")
-        _check_workers(self.workers)
-        if self.steps is not None:
-            integer("--steps", self.steps, least=1, most=10**9)
-        root = self.out or Path(f"runs/{self.preset}")
-        check_folder(root / found.folder)
-        arms = None if self.arms is None else tuple(arm.strip() for arm in self.arms.split(","))
-        seeds = None if self.seeds is None else parse_seeds(self.seeds)
-        written = [f"sprii reproduce {found.label}", f"--preset {self.preset}"]
-        for name in ("seeds", "arms", "steps", "out"):
-            if (given := getattr(self, name)) is not None:
-                written.append(f"--{name} {shlex.quote(str(given))}")
+        written = [f"sprii reproduce {self.target}", f"--preset {self.preset}"]
+        written += _given(self, "seeds", "arms", "steps", "population", "partners", "out")
         if self.device != "cpu":
             written.append(f"--device {self.device}")
         if self.plugin is not None:
             written.append(f"--plugin {self.plugin}")
-        plan = Plan(found, self.preset, root, seeds, arms, self.steps, self.device)
-        page = reproduce(plan, " ".join(written), workers=self.workers, launcher=self.launcher)
-        if distributed.rank() == 0:
-            print_page(page)
-            print(f"\nreport: {root / found.folder / 'report.html'}\nrows:   {root / found.folder / 'results.json'}")
+        _reproduce(
+            self.target,
+            self.preset,
+            self.out or Path(f"runs/{self.preset}"),
+            " ".join(written),
+            seeds=self.seeds,
+            arms=self.arms,
+            steps=self.steps,
+            device=self.device,
+            population=self.population,
+            partners=self.partners,
+            workers=self.workers,
+            launcher=self.launcher,
+        )
 
 
 @dataclass
@@ -595,9 +571,6 @@ def _list_targets() -> None:
     table.add_column("what it shows")
     for name in PRESET_NAMES:
         table.add_column(name, justify="right")
-    dclean = {"smoke": "< 1 min", "quick": "10 min", "paper": "35 h"}
-    title = "D-Clean: objectives and relations (dclean)"
-    table.add_row("tab:dclean-full", title, *(dclean.get(name, "–") for name in PRESET_NAMES))
     for target in TARGETS.values():
         table.add_row(target.label, target.title, *(span(estimate(target, name)) for name in PRESET_NAMES))
     screen = console()
@@ -610,63 +583,53 @@ def _list_targets() -> None:
     screen.print(f"Other labels of these tables, and their figures: {told}", soft_wrap=True)
 
 
-def _dclean(
+def _given(command: object, *options: str) -> list[str]:
+    """`--option value` of those that were given, as a shell reads them."""
+    values = {name: getattr(command, name) for name in options}
+    return [f"--{name} {shlex.quote(str(value))}" for name, value in values.items() if value is not None]
+
+
+def _reproduce(
+    label: str,
+    preset: str,
+    root: Path,
     command: str,
-    preset_name: str,
-    out: Path,
     *,
     seeds: str | None = None,
     arms: str | None = None,
     steps: int | None = None,
-    population: str = "test",
+    device: str = "cpu",
+    population: str | None = None,
+    partners: Path | None = None,
     workers: int | None = None,
     launcher: str = "local",
-    device: str = "cpu",
 ) -> None:
-    import os
-    from dataclasses import replace
-
     from sprii_train import distributed
-    from sprii_train.experiments.dclean import PRESETS, cells, open_bank
-    from sprii_train.experiments.grid import run_grid
+    from sprii_train.experiments.reproduce import Plan, reproduce
     from sprii_train.experiments.seeds import parse_seeds
-    from sprii_train.recipes import recipe
-    from sprii_train.reports.dclean import print_summary, write_report
+    from sprii_train.experiments.targets import target
+    from sprii_train.reports.page import print_page
 
-    preset = PRESETS[preset_name]
-    written = [f"sprii {command}", f"--preset {preset_name}"]
-    if seeds is not None:
-        preset = replace(preset, seeds=parse_seeds(seeds))
-        written.append(f"--seeds {seeds}")
-    if arms is not None:
-        named = tuple(recipe(name.strip()).name for name in arms.split(","))
-        if repeated := sorted({a for a in named if named.count(a) > 1}):
-            raise ValueError(f"--arms names {repeated[0]!r} twice")
-        preset = replace(preset, arms=named)
-        written.append(f"--arms {shlex.quote(arms)}")
-    if steps is not None:
-        preset = replace(preset, train=replace(preset.train, steps=steps))
-        written.append(f"--steps {steps}")
-    if population != "test":
-        written.append(f"--population {population}")
-    if device != "cpu":
-        preset = replace(preset, train=replace(preset.train, device=device))
-        written.append(f"--device {device}")
+    found = target(label)
     _check_workers(workers)
-    if out not in (Path("runs/quickstart"), Path(f"runs/dclean-{preset_name}")):
-        written.append(f"--out {shlex.quote(str(out))}")
-    check_folder(out)
-    print(f"D-Clean, preset {preset.name}: {preset.note}", file=sys.stderr)
-    bank = open_bank(preset, out)
-    planned = cells(preset, bank, population=population)
-    rows = run_grid(planned, out / "cells", workers=workers, launcher=launcher)
-    if distributed.rank() > 0:  # of torchrun
-        return
-    facts = {
-        "Training time": f"{sum(r['train_seconds'] for r in rows) / 60:.0f} process-minutes for {len(rows)} cells, one "
-        f"thread each, on {os.cpu_count()} cores that may have had other work",
-    }
-    summary = write_report(rows, planned, preset, bank, out, " ".join(written), facts)
-    print_summary(summary)
-    suffix = "" if population == "test" else f"-{population}"
-    print(f"\nreport: {out / f'report{suffix}.html'}\nrows:   {out / f'results{suffix}.json'}")
+    if steps is not None:
+        integer("--steps", steps, least=1, most=10**9)
+    plan = Plan(
+        found,
+        preset,
+        root,
+        None if seeds is None else parse_seeds(seeds),
+        None if arms is None else tuple(arm.strip() for arm in arms.split(",")),
+        steps,
+        device,
+        population,
+        partners,
+    )
+    folder = root / found.folder
+    check_folder(folder)
+    page = reproduce(plan, command, workers=workers, launcher=launcher)
+    if distributed.rank() == 0:
+        print_page(page)
+        print(f"\nreport: {folder / f'report{plan.suffix}.html'}\nrows:   {folder / f'results{plan.suffix}.json'}")
+        for name in page.files:
+            print(f"file:   {folder / name}")

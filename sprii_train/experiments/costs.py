@@ -7,7 +7,7 @@ import torch
 
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.sources import ReaderBudget
-from sprii_train.experiments.targets import Group, Target
+from sprii_train.experiments.targets import Target
 from sprii_train.settings import named_setting
 
 REFERENCE_RATE = 95e9
@@ -18,31 +18,26 @@ READER_SECONDS = 0.006  # of an update of a reader or a route
 
 
 def estimate(target: Target, preset: str, rate: float | None = None) -> float | None:
-    """Seconds, one worker, with no source trained yet; None where a world lacks the preset.
+    """Seconds, one worker, with no source trained yet; None where a setting lacks the preset.
 
     `rate` is the machine's FLOP/s, by default `product_rate()` of this one.
     """
     if any(preset not in named_setting(group.world).budgets for group in target.groups):
         return None
-    total = 0.0
+    total, readers = 0.0, ReaderBudget()
     for group in target.groups:
-        spent, measures = named_setting(group.world).budget(preset), ()
+        spent, arms = named_setting(group.world).budget(preset), group.arms(preset)
         if spent.step_seconds is None:
             return None
-        sources = len(spent.sources)
-        if isinstance(group, Group):
-            sources, measures = sources * len(group.arms(preset)), [MEASURES[name] for name in group.measures]
-        elif not group.trains:
-            continue
-        total += sources * spent.train.steps * spent.step_seconds
-        readers = ReaderBudget()
+        total += len(spent.sources) * group.sources(arms) * spent.train.steps * spent.step_seconds
         updates = readers.updates if spent.reader_steps is None else spent.reader_steps
         route_updates = readers.route_updates if spent.route_steps is None else spent.route_steps
-        for measure in measures:
+        for measure in (MEASURES[name] for name in group.measures):
             fits = measure.reader_fits * updates + measure.route_fits * route_updates
             count = 1 if measure.once else spent.readers
             share = 0.2 if preset == "smoke" else 1.0
-            total += sources * (share * measure.seconds + count * fits * READER_SECONDS)
+            acting = spent.trials.seconds if measure.trials and spent.trials is not None else 0.0
+            total += len(spent.sources) * len(arms) * (share * measure.seconds + count * fits * READER_SECONDS + acting)
     return total * REFERENCE_RATE / (product_rate() if rate is None else rate)
 
 

@@ -8,22 +8,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from sprii_envs.banks import Bank, Store, open_store
 from sprii_envs.fields import check, integer
-from sprii_train.analysis.gradients import GradientDiagnostic
 from sprii_train.checkpoints import load, save, write_tensors
-from sprii_train.data import PairedWindows, WindowReader
+from sprii_train.data import WindowReader
 from sprii_train.distributed import first
 from sprii_train.experiments.graphs import inferred_graph, random_graph
 from sprii_train.experiments.grid import Report, folder_of, locked
-from sprii_train.fit import ENGINE, TrainConfig, fit, what_matters
 from sprii_train.identity import cell_code, code_of
 from sprii_train.learners import LEARNERS, learner_of
 from sprii_train.recipes import LINKED, Recipe
 from sprii_train.records import training_seconds
-from sprii_train.settings.base import Setting
+from sprii_train.settings.base import Setting, Trials
 
 
 @dataclass(frozen=True)
@@ -86,10 +83,6 @@ class ReaderBudget:
         check(self, integer, "count", "updates", "route_updates", least=1)
 
 
-SHORT = 50
-"""Observations of the gradients in a run too short to have as many at one every 100 updates."""
-
-
 @dataclass(frozen=True)
 class Measure:
     """What is measured of a trained source.
@@ -100,6 +93,8 @@ class Measure:
         needs: optional operations of a learner that it reads.
         simulated: whether it asks the bank's simulator.
         readers: whether it fits any, at the cell's budget.
+        trials: whether it acts, in as many episodes as the cell says.
+        population: whether it is of the one held-out split that the cell names.
         seconds: of the measure without fits, one thread, on the machine of `costs.REFERENCE_RATE`.
         reader_fits, route_fits: fits of a reader's budget, and of a route's; `once`: whatever the number of readers.
     """
@@ -109,6 +104,8 @@ class Measure:
     needs: tuple[str, ...] = ()
     simulated: bool = False
     readers: bool = True
+    trials: bool = False
+    population: bool = False
     seconds: float = 60.0
     reader_fits: float = 0.0
     route_fits: float = 0.0
@@ -137,18 +134,20 @@ class SourceCell:
         learner, train: sizes and budget; the recipe decides the learner's context.
         bank, fingerprint: folder and identity of the store.
         measure: its row is the cell's result; None trains only.
-        readers: of measures that fit any.
+        readers, trials, population: of measures that fit, act, or are of one split.
         teacher: the source whose codes define the donors of a history-inferred relation; trained first if it is not.
     """
 
     setting: Setting
     recipe: Recipe
     learner: Any
-    train: TrainConfig
+    train: Any
     bank: str
     fingerprint: str
     measure: Measure | None = None
     readers: ReaderBudget = ReaderBudget()
+    trials: Trials | None = None
+    population: str = "test"
     teacher: "SourceCell | None" = None
 
     @property
@@ -173,10 +172,14 @@ class SourceCell:
 
     @property
     def _stem(self) -> str:
-        if self.measure is None or not self.measure.readers:
-            return "trained" if self.measure is None else self.measure.name
-        readers = self.readers
-        return f"{self.measure.name}-{readers.count}x{readers.updates}-{readers.route_updates}"
+        if (measure := self.measure) is None:
+            return "trained"
+        parts, readers, trials = [measure.name], self.readers, self.trials
+        if measure.readers:
+            parts.append(f"{readers.count}x{readers.updates}-{readers.route_updates}")
+        if measure.trials and trials is not None:
+            parts.append(f"{trials.episodes}x{trials.repeats}")
+        return "-".join([*parts, self.population] if measure.population else parts)
 
     def identity(self) -> dict[str, Any]:
         """Everything that the weights depend on."""
@@ -186,10 +189,10 @@ class SourceCell:
             "columns": [setting.observation, setting.action],
             "recipe": repr(self.recipe),
             "learner": [learner_of(self.learner)[0], asdict(self.learner)],
-            "train": what_matters(self.train),
+            "train": setting.law(self.train),
             "bank": self.fingerprint,
             "teacher": None if self.teacher is None else self.teacher.identity(),
-            "code": source_code(self.recipe, type(self.learner)),
+            "code": source_code(setting, self.recipe, type(self.learner)),
         }
 
     def measurement(self) -> dict[str, Any]:
@@ -198,7 +201,7 @@ class SourceCell:
             return {}
         readers = asdict(self.readers) if self.measure.readers else None
         code = cell_code(self.measure.run, Setting.episodes, Setting.reader, Setting.starts)
-        setting = {f.name: _described(getattr(self.setting, f.name)) for f in fields(Setting) if f.repr}
+        setting = {f.name: _described(getattr(self.setting, f.name)) for f in fields(self.setting) if f.repr}
         return {"code": code, "setting": setting, "readers": readers}
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
@@ -221,13 +224,11 @@ class SourceCell:
         return row | first(lambda: measure.run(source))
 
 
-def source_code(arm: Recipe, config: type[Any]) -> dict[str, str]:
+def source_code(setting: Setting, arm: Recipe, config: type[Any]) -> dict[str, str]:
     """Digests of the code that the weights of a recipe's sources depend on."""
     cls = next(cls for cls, own in LEARNERS.values() if own is config)
     graphs = (inferred_graph, random_graph) if arm.kernel == LINKED else ()
-    law = (Setting.data, Setting.reader, Setting.episodes, Setting.learner_config)
-    kinds = (type(arm), type(arm.relation), type(arm.kernel))
-    return cell_code(*ENGINE, cls, PairedWindows, WindowReader, *law, *kinds, *graphs)
+    return cell_code(cls, *setting.code(), type(arm), type(arm.relation), type(arm.kernel), *graphs)
 
 
 def _described(value: Any) -> Any:
@@ -242,16 +243,9 @@ def train_source(cell: SourceCell, folder: Path, report: Report) -> Source:
         config = setting.learner_config(cell.learner, arm)
         if arm.kernel == LINKED:
             arm = linked(arm, setting, store, cell.train.seed, cell.teacher, folder.parent, report)
-        data = setting.data(store, config, arm, pairs=cell.train.pairs, seed=cell.train.seed)
-        torch.manual_seed(cell.train.seed)
-        learner = learner_of(config)[1](config)
-        often = GradientDiagnostic(every=min(100, max(1, cell.train.steps // SHORT)))
-        compared = isinstance(getattr(learner, often.encoder, None), nn.Module)
-        joint = compared and arm.objective.lambda_p and arm.objective.lambda_x
-        fit(
-            learner, data, arm.objective, cell.train, folder, identity={"source": cell.identity()}, progress=report,
-            diagnostics=[often] if joint else [],
-        )  # fmt: skip
+        learner = setting.train(
+            store, arm, config, cell.train, folder, identity={"source": cell.identity()}, progress=report
+        )
         learner.cpu()  # windows are read, and codes measured, on the CPU
         first(lambda: save(learner, folder / "model"))
     return Source(cell, setting, store, load(folder / "model"), folder)

@@ -56,6 +56,7 @@ class Page:
         command: repeats the run.
         facts: name → text: machine, budget, versions.
         data: what `results.json` holds beside tables, verdicts and facts.
+        files: whatever else is written beside the report, films say, by name.
     """
 
     title: str
@@ -66,6 +67,7 @@ class Page:
     command: str
     facts: Mapping[str, str]
     data: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 RULE = (
@@ -92,6 +94,8 @@ def write_page(page: Page, root: Path, suffix: str = "") -> None:
             figures=[(p.title, p.caption, base64.b64encode(images[p.name]).decode()) for p in page.pictures],
         )
     )
+    for name, content in page.files.items():
+        write_whole(root / name, content)
     for name, image in images.items():
         write_whole(root / f"{name}{suffix}.png", image)
     for number, table in enumerate(page.tables, 1):

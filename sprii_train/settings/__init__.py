@@ -2,7 +2,7 @@
 
 from importlib.metadata import entry_points
 
-from sprii_train.settings.base import PRESET_NAMES, Budget, Built, Setting
+from sprii_train.settings.base import PRESET_NAMES, Budget, Built, Setting, Trials
 from sprii_train.settings.d_clean import D_CLEAN
 from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
 from sprii_train.settings.spring import SPRING
@@ -18,6 +18,7 @@ __all__ = [
     "Budget",
     "Built",
     "Setting",
+    "Trials",
     "load_entry_points",
     "named_setting",
     "register_setting",

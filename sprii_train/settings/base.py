@@ -1,18 +1,22 @@
 """What a setting is: everything that is so of one kind of experience, whatever is learned of it (`app:data-splits`)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
 from sprii_envs.banks import Bank, BankProtocol, Store, StoreError, build, open_store
 from sprii_envs.fields import check, flag, instance, integer, integers, number
 from sprii_envs.relations import EpisodeTable
 from sprii_train.analysis.formation import Factor
+from sprii_train.analysis.gradients import GradientDiagnostic
 from sprii_train.data import PairedWindows, WindowReader
-from sprii_train.fit import TrainConfig
+from sprii_train.fit import ENGINE, TrainConfig, fit, resolve_precision, what_matters
+from sprii_train.learners import learner_of
 from sprii_train.recipes import Recipe
 
 PRESET_NAMES = ("smoke", "quick", "states", "paper")
@@ -21,13 +25,39 @@ MEASURED_SEED = 20_260_903
 """Of the training systems that measurements are standardised by and fitted on, as in the paper's atlas."""
 
 
+SHORT = 50
+"""Observations of the gradients in a run too short to have as many at one every 100 updates."""
+
+Report = Callable[[int, dict[str, float]], None]
+"""Of a run in progress: steps done, and values."""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Episodes that an evaluation acts in.
+
+    Attributes:
+        episodes, repeats: of each group or partner.
+        seconds: of one evaluation, one thread, on the machine of `costs.REFERENCE_RATE`.
+    """
+
+    episodes: int
+    repeats: int = 1
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        check(self, integer, "episodes", "repeats", least=1)
+        check(self, number, "seconds", least=0)
+
+
 @dataclass(frozen=True)
 class Budget:
     """What a source of one setting may cost.
 
     Attributes:
         learner: a config of any registered learner.
-        train: updates.
+        train: a `TrainConfig`, or what a setting with a loop of its own takes: a dataclass with steps, seed and device.
         sources: seeds.
         readers: seeds of the readers fitted on each source.
         reader_steps: their updates; None are the paper's.
@@ -35,10 +65,12 @@ class Budget:
         judged: whether its numbers are a test of the paper's statements.
         route_steps: of residual routes and their bases; None are the paper's.
         step_seconds: of an update, one thread, on the machine of `costs.REFERENCE_RATE`; None is not measured.
+        store: in place of the setting's, where a budget has other experience.
+        trials: of learners that act.
     """
 
     learner: Any
-    train: TrainConfig
+    train: Any
     sources: tuple[int, ...]
     readers: int
     reader_steps: int | None
@@ -46,10 +78,14 @@ class Budget:
     judged: bool = True
     route_steps: int | None = None
     step_seconds: float | None = None
+    store: Callable[[Path], Store] | None = None
+    trials: Trials | None = None
 
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
-        check(self, instance, "train", of=TrainConfig)
+        check(self, instance, "trials", of=Trials, optional=True)
+        if lacking := [name for name in ("steps", "seed", "device") if not hasattr(self.train, name)]:
+            raise ValueError(f"Budget.train is {self.train!r}, which has no {lacking[0]}; legal: a TrainConfig")
         check(self, integers, "sources", some=True)
         check(self, integer, "readers", least=1)
         check(self, integer, "reader_steps", "route_steps", least=1, optional=True)
@@ -105,13 +141,14 @@ class Setting:
         """Of the name; budgets and protocols hold mappings."""
         return hash(self.name)
 
-    def open_store(self, root: Path) -> Store:
-        """The store under `root/banks`, made if it is not there, its checksums verified.
+    def open_store(self, root: Path, budget: Budget | None = None) -> Store:
+        """The store under `root/banks`, of a budget with its own, made if it is not there, its checksums verified.
 
         Raises:
             ValueError: for a store that workers could not open by its name.
         """
-        store = self.store(root / "banks")
+        made = self.store if budget is None or budget.store is None else budget.store
+        store = made(root / "banks")
         store.verify(checksums=True)
         try:
             again = open_store(store.name).fingerprint == store.fingerprint
@@ -186,6 +223,59 @@ class Setting:
             shortest=self.shortest,
         )  # fmt: skip
 
+    def train(
+        self,
+        store: Store,
+        recipe: Recipe,
+        config: Any,
+        train: Any,
+        folder: Path,
+        *,
+        identity: dict[str, Any],
+        progress: Report,
+    ) -> nn.Module:
+        """The learner of a config, trained under a recipe; where Align and Cross meet, their gradients are kept.
+
+        Args:
+            config: of the learner, with the recipe's context.
+            train: of a budget.
+            folder: of checkpoints and records, see `fit`.
+            identity: kept with the run.
+        """
+        data = self.data(store, config, recipe, pairs=train.pairs, seed=train.seed)
+        torch.manual_seed(train.seed)
+        learner = learner_of(config)[1](config)
+        often = GradientDiagnostic(every=min(100, max(1, train.steps // SHORT)))
+        compared = isinstance(getattr(learner, often.encoder, None), nn.Module)
+        joint = compared and recipe.objective.lambda_p and recipe.objective.lambda_x
+        fit(
+            learner, data, recipe.objective, train, folder, identity=identity, progress=progress,
+            diagnostics=[often] if joint else [],
+        )  # fmt: skip
+        return learner
+
+    def law(self, train: Any) -> dict[str, Any]:
+        """What the weights depend on of a budget's `train`."""
+        return what_matters(train)
+
+    def code(self) -> tuple[Any, ...]:
+        """Functions and classes that a source's weights depend on, besides its learner and recipe."""
+        own = type(self)
+        return (
+            *ENGINE, PairedWindows, WindowReader,
+            own.data, own.reader, own.episodes, own.learner_config, own.train,
+        )  # fmt: skip
+
+    def facts(self, budget: Budget) -> dict[str, str]:
+        """What a report says of a budget: `Budget`, `Learner` and `Training`."""
+        train, seeds = budget.train, ", ".join(map(str, budget.sources))
+        return {
+            "Budget": f"{train.steps:,} steps of {train.pairs} pairs; seeds of sources: {seeds}; readers of each: "
+            f"{budget.readers}; {budget.note}",
+            "Learner": listed(budget.learner),
+            "Training": f"{listed(train, but=('seed',))} ({resolve_precision(train)})",
+        }
+
     def check(self, store: Store, config: Any, *, cases: bool = False) -> None:
         """What can be said of a learner's windows before anything is trained, and of the `cases` of task readers.
 
@@ -230,6 +320,11 @@ class Setting:
     def starts(self, anchor: int) -> int:
         """Where the history begins that ends at an anchor."""
         return anchor - self.history + 1
+
+
+def listed(config: Any, *, but: tuple[str, ...] = ()) -> str:
+    """`width 64, layers 2` of a dataclass."""
+    return ", ".join(f"{name} {value}" for name, value in asdict(config).items() if name not in but)
 
 
 @dataclass(frozen=True)

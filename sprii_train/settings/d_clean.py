@@ -1,7 +1,5 @@
 """D-Clean: a cart without noise, of unknown drag (`app:dclean-profile`)."""
 
-from dataclasses import replace
-
 from sprii_envs.banks import D_CLEAN as PROTOCOL
 from sprii_train.fit import TrainConfig
 from sprii_train.learners.jepa import JEPAConfig
@@ -17,6 +15,7 @@ D_CLEAN_BUDGETS = {
         SMOKE_NOTE,
         judged=False,
         step_seconds=0.02,
+        store=Built(PROTOCOL.replace(systems={"train": 60, "validation": 20, "test": 20})),
     ),
     "quick": Budget(
         JEPAConfig(width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128),
@@ -48,5 +47,3 @@ D_CLEAN = Setting(
     budgets=D_CLEAN_BUDGETS,
     unsealed=True,
 )
-D_CLEAN_SMALL = replace(D_CLEAN, store=Built(PROTOCOL.replace(systems={"train": 60, "validation": 20, "test": 20})))
-"""The bank of a smoke run of `tab:dclean-full`."""

@@ -7,6 +7,7 @@ from sprii_train.experiments.measures.direction import direction
 from sprii_train.experiments.measures.evidence import evidence
 from sprii_train.experiments.measures.formation import formation
 from sprii_train.experiments.measures.gradients import gradients
+from sprii_train.experiments.measures.held_out import held_out
 from sprii_train.experiments.measures.landscape import landscape
 from sprii_train.experiments.measures.poke_value import poke_value
 from sprii_train.experiments.measures.prefix import prefix
@@ -33,6 +34,7 @@ MEASURES: dict[str, Measure] = {
         Measure("formation", formation, readers=False),
         # The diagnostic is of the submodule of that name.
         Measure("gradients", gradients, ("history",), readers=False, seconds=0.0),
+        Measure("held-out", held_out, ("horizon_losses",), readers=False, population=True, seconds=10.0),
         Measure("landscape", landscape, ("present",), simulated=True, reader_fits=1, once=True),
         Measure("object-routes", object_routes, ("present",), route_fits=3),
         Measure("poke-value", poke_value, ("present",), reader_fits=4),

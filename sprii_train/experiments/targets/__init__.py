@@ -1,8 +1,9 @@
 """What `sprii reproduce` knows, by the paper's label."""
 
 from sprii_train.experiments.targets.aliases import ALIASES
-from sprii_train.experiments.targets.base import INFERRED, Group, Pairings, Target
+from sprii_train.experiments.targets.base import INFERRED, Group, Pairings, Target, Unit
 from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
+from sprii_train.experiments.targets.dclean_full import D_CLEAN_FULL_TARGETS
 from sprii_train.experiments.targets.inferred import INFERRED_TARGETS
 from sprii_train.experiments.targets.pairings import PAIRING_TARGETS
 from sprii_train.experiments.targets.poke import POKE_TARGETS
@@ -24,6 +25,7 @@ from sprii_train.settings import named_setting
 TARGETS: dict[str, Target] = {
     target.label: target
     for target in (
+        *D_CLEAN_FULL_TARGETS,
         *POKE_RELIABILITY_TARGETS,
         *POKE_TARGETS,
         *POKE_INFONCE_TARGETS,
@@ -43,7 +45,7 @@ TARGETS: dict[str, Target] = {
     )
 }
 
-__all__ = ["ALIASES", "INFERRED", "TARGETS", "Group", "Pairings", "Target", "target"]
+__all__ = ["ALIASES", "INFERRED", "TARGETS", "Group", "Pairings", "Target", "Unit", "target"]
 
 
 def target(label: str) -> Target:

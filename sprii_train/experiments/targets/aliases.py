@@ -3,6 +3,7 @@
 ALIASES: dict[str, str] = {
     alias: label
     for label, others in {
+        "tab:dclean-full": ("dclean",),
         "tab:v3-spring-sealed": ("tab:spring-sealed-primary", "tab:spring-sealed-populations"),
         "tab:v3-spring-components": ("tab:spring-cold-replication", "tab:spring-source-geometry"),
         "tab:spring-complete": ("tab:spring-probe",),

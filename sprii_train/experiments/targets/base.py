@@ -10,57 +10,26 @@ from numpy.typing import NDArray
 
 from sprii_train.analysis.statistics import Spread, over_sources
 from sprii_train.checkpoints import read_tensors
+from sprii_train.experiments.groups import INFERRED, Group, Pairings, Unit
 from sprii_train.reports.claims import Claim, Verdict
 from sprii_train.reports.page import Picture, Table, spread
 
+__all__ = [
+    "INFERRED",
+    "Group",
+    "Pairings",
+    "Row",
+    "Target",
+    "Unit",
+    "arms_of",
+    "arrays_of",
+    "spread_of",
+    "spread_table",
+    "stacked",
+    "value_of",
+]
+
 Row = Mapping[str, Any]
-
-INFERRED = "inferred"
-"""The recipe whose donors a teacher's codes define."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """Sources of one world.
-
-    Attributes:
-        world: name in `settings.SETTINGS`.
-        recipes: arms, in the order of the table.
-        measures: names in `measures.MEASURES`.
-        core: the arms that a smoke or quick run trains; empty for all.
-    """
-
-    world: str
-    recipes: tuple[str, ...]
-    measures: tuple[str, ...] = ("formation",)
-    core: tuple[str, ...] = ()
-
-    def arms(self, preset: str) -> tuple[str, ...]:
-        """The arms of a preset."""
-        return self.recipes if preset == "paper" or not self.core else self.core
-
-
-@dataclass(frozen=True)
-class Pairings:
-    """Pairing laws of one world, audited; nothing is trained but the teacher of an inferred relation.
-
-    Attributes:
-        world, recipes: as of a group.
-        splits: audited, each by itself.
-    """
-
-    world: str
-    recipes: tuple[str, ...]
-    splits: tuple[str, ...] = ("train",)
-
-    def arms(self, preset: str) -> tuple[str, ...]:
-        """All of them, whatever the preset."""
-        return self.recipes
-
-    @property
-    def trains(self) -> bool:
-        """Whether there is a teacher."""
-        return INFERRED in self.recipes
 
 
 @dataclass(frozen=True)
@@ -77,17 +46,21 @@ class Target:
         note: what differs from the paper whatever the budget.
         untested: statements that are not judged, each with the reason.
         partial: whether its tables are also of rows that lack a measure.
+        facts: rows → what the report says besides budget, stores and versions.
+        files: rows → whatever else lies beside the report, by name.
     """
 
     label: str
     title: str
-    groups: tuple[Group | Pairings, ...]
+    groups: tuple[Unit, ...]
     tables: Callable[[Sequence[Row]], list[Table]]
     claims: tuple[Claim, ...]
     pictures: Callable[[Sequence[Row]], list[Picture]] = field(default=lambda rows: [])
     note: str = ""
     untested: tuple[Verdict, ...] = ()
     partial: bool = False
+    facts: Callable[[Sequence[Row]], Mapping[str, str]] = field(default=lambda rows: {})
+    files: Callable[[Sequence[Row]], Mapping[str, bytes]] = field(default=lambda rows: {})
 
     @property
     def folder(self) -> str:
