@@ -22,13 +22,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sprii_envs.banks import Bank, build
 from sprii_envs.fields import WORKERS, option
-from sprii_train.experiments.dclean import PRESETS
 from sprii_train.fit import TrainConfig, build_optimizer, resolve_precision
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.objectives import sigreg, sigreg_directions
 from sprii_train.protocol import training_loss
 from sprii_train.recipes import EVERY_RECIPE, recipe
-from sprii_train.settings import D_CLEAN, PRESET_NAMES, SETTINGS, Built, Setting
+from sprii_train.settings import PRESET_NAMES, SETTINGS, Built, Setting
 
 PHASES = ("data", "forward", "backward", "optimiser", "total")
 
@@ -128,15 +127,14 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     setting = SETTINGS[options.world]
-    if setting is D_CLEAN:
-        if options.preset not in PRESETS:
-            parser.error(f"d-clean has no preset {options.preset}; legal: {', '.join(PRESETS)}")
-        preset = PRESETS[options.preset]
-        learner, train, protocol = preset.learner, preset.train, preset.protocol
-    else:
+    try:
         spent = setting.budget(options.preset)
-        assert isinstance(setting.store, Built)
-        learner, train, protocol = spent.learner, spent.train, setting.store.protocol
+    except ValueError as error:
+        parser.error(str(error))
+    store = spent.store or setting.store
+    if not isinstance(store, Built):
+        parser.error(f"--world is {setting.name}, which has no bank of windows")
+    learner, train, protocol = spent.learner, spent.train, store.protocol
     train = replace(train, precision=options.precision, pairs=options.pairs or train.pairs)
     precision = resolve_precision(train)
     rates = {

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sprii_train.experiments.dclean import PRESETS, cells, open_bank
+
 from sprii_train.experiments.grid import run_grid
 
 OUT = Path("runs/sigreg-axis")

@@ -85,7 +85,15 @@ class Quickstart:
         written = [f"sprii quickstart --preset {self.preset}", *_given(self, "seeds")]
         if self.out != Quickstart.out:
             written += _given(self, "out")
-        _reproduce("tab:dclean-full", self.preset, self.out, " ".join(written), seeds=self.seeds, workers=self.workers)
+        _reproduce(
+            "tab:dclean-full",
+            self.preset,
+            self.out,
+            " ".join(written),
+            seeds=self.seeds,
+            workers=self.workers,
+            report=self.out,
+        )
 
 
 @dataclass
@@ -133,7 +141,9 @@ class Reproduce:
         from sprii_train.fit import usable_device
 
         usable_device(self.device)  # with a launcher too: the precision, which names the folders, is this machine's
-        written = [f"sprii reproduce {self.target}", f"--preset {self.preset}"]
+        from sprii_train.experiments.targets import target
+
+        written = [f"sprii reproduce {target(self.target).label}", f"--preset {self.preset}"]
         written += _given(self, "seeds", "arms", "steps", "population", "partners", "out")
         if self.device != "cpu":
             written.append(f"--device {self.device}")
@@ -603,6 +613,7 @@ def _reproduce(
     partners: Path | None = None,
     workers: int | None = None,
     launcher: str = "local",
+    report: Path | None = None,
 ) -> None:
     from sprii_train import distributed
     from sprii_train.experiments.reproduce import Plan, reproduce
@@ -610,12 +621,11 @@ def _reproduce(
     from sprii_train.experiments.targets import target
     from sprii_train.reports.page import print_page
 
-    found = target(label)
     _check_workers(workers)
     if steps is not None:
         integer("--steps", steps, least=1, most=10**9)
     plan = Plan(
-        found,
+        target(label),
         preset,
         root,
         None if seeds is None else parse_seeds(seeds),
@@ -624,8 +634,9 @@ def _reproduce(
         device,
         population,
         partners,
+        report,
     )
-    folder = root / found.folder
+    folder = plan.folder
     check_folder(folder)
     page = reproduce(plan, command, workers=workers, launcher=launcher)
     if distributed.rank() == 0:

@@ -27,7 +27,8 @@ class Plan:
 
     Attributes:
         seeds, arms, steps: replace the preset's where given.
-        root: banks and cells, shared by all targets of a folder; the report goes to `root/<label>`.
+        root: banks and cells, shared by all targets of a folder.
+        report: folder of the report; None is `root/<label>`.
         device: that sources are trained on; their folders depend on it through the precision alone.
         population: split that measures of one held-out population are of; None is `test`.
         partners: folder of the partners of a setting that has any; None are its own.
@@ -42,6 +43,7 @@ class Plan:
     device: str = "cpu"
     population: str | None = None
     partners: Path | None = None
+    report: Path | None = None
 
     def __post_init__(self) -> None:
         """ValueError for what the target does not take."""
@@ -49,6 +51,11 @@ class Plan:
         takes = any(MEASURES[name].population for group in self.target.groups for name in group.measures)
         if self.population is not None and not takes:
             raise ValueError(f"--population is not of {label}, which says itself which systems it is of")
+
+    @property
+    def folder(self) -> Path:
+        """Of the report."""
+        return self.root / self.target.folder if self.report is None else self.report
 
     @property
     def suffix(self) -> str:
@@ -123,7 +130,7 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
     found = run_grid(cells, root, workers=workers, launcher=launcher)
     rows = merged(cells, found, root)
     page = _page(plan, rows, scopes, command)
-    distributed.first(lambda: write_page(page, plan.root / plan.target.folder, plan.suffix))
+    distributed.first(lambda: write_page(page, plan.folder, plan.suffix))
     return page
 
 

@@ -69,9 +69,9 @@ def test_quickstart_leaves_a_report_rows_and_pictures(smoke):
 
 def test_repeating_the_command_trains_nothing_again(smoke):
     out, _ = smoke
-    before = {p: p.stat().st_mtime_ns for p in out.glob("cells/*/test.json")}
+    before = {p: p.stat().st_mtime_ns for p in out.glob("cells/*/held-out-test.json")}
     assert sprii("quickstart", "--preset", "smoke", "--out", out).returncode == 0
-    assert before == {p: p.stat().st_mtime_ns for p in out.glob("cells/*/test.json")}
+    assert before == {p: p.stat().st_mtime_ns for p in out.glob("cells/*/held-out-test.json")}
 
 
 def children(pid):
@@ -84,7 +84,7 @@ def wait_for_checkpoint(out):
     while not list(out.glob("cells/*/checkpoints/step-*")) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert list(out.glob("cells/*/checkpoints/step-*"))
-    assert len(list(out.glob("cells/*/test.json"))) < 4, "the run was over before it was stopped"
+    assert len(list(out.glob("cells/*/held-out-test.json"))) < 4, "the run was over before it was stopped"
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lists processes through /proc")
@@ -460,7 +460,7 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
     head, *lines = out.splitlines()
     assert head.split()[-len(PRESET_NAMES) :] == list(PRESET_NAMES)
     found = {line.split()[0]: line for line in lines if line.startswith(("tab:", "fig:", "app:"))}
-    assert set(found) == {*TARGETS, "tab:dclean-full"}
+    assert set(found) == set(TARGETS)
     for line in found.values():
         told = re.findall(r"(?:< 1|\d+) (?:min|h|days)|(?<= )–(?= |$)", line)
         assert len(told) == len(PRESET_NAMES), line
@@ -474,18 +474,22 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
         ((), "say what to reproduce: sprii reproduce --list names it"),
         (
             ("tab:refinement",),
-            "unknown table or figure 'tab:refinement'; legal: setting:NAME of any setting, tab:fidelity-full",
+            "unknown table or figure 'tab:refinement'; legal: setting:NAME of any setting, tab:dclean-full",
         ),
         (("tab:refinement-full", "--arms", "g1,magic"), "unknown arm 'magic'; legal: structure, g1, g2, g3"),
         (("tab:refinement-full", "--arms", ""), "unknown arm ''"),
         (("tab:refinement-full", "--seeds", "1,1"), "names seed 1 twice"),
         (("tab:refinement-full", "--steps", "0"), "--steps is 0; legal: an integer >= 1"),
         (("tab:refinement-full", "--workers", "0"), "--workers is 0"),
-        (("tab:refinement-full", "--population", "validation"), "--population is of dclean"),
+        (
+            ("tab:refinement-full", "--population", "validation"),
+            "--population is not of tab:refinement-full, which says itself",
+        ),
         (("tab:v3-horizon", "--preset", "states"), "has no preset 'states'; legal: smoke, quick, paper"),
         (("tab:refinement-full", "--device", "abacus"), "device is 'abacus', which cannot be used here; legal: cpu"),
         (("dclean", "--device", "cuda:99"), "device is 'cuda:99', which cannot be used here; legal: cpu"),
-        (("dclean", "--preset", "states"), "D-Clean is learned from states anyway"),
+        (("dclean", "--preset", "states"), "'d-clean' has no preset 'states'; legal: smoke, quick, paper"),
+        (("dclean", "--partners", "mine"), "--partners is mine, but the setting 'd-clean' has no partners"),
     ],
 )
 def test_reproduce_refuses_in_one_line_and_writes_nothing(arguments, named, monkeypatch, capsys, tmp_path):

@@ -18,7 +18,7 @@ from sprii_train.control.controllers import CONTROLLERS
 from sprii_train.control.loop import ControlRun
 from sprii_train.control.relations import CONTROL_RECIPES
 from sprii_train.control.training import ControlTraining
-from sprii_train.experiments import dclean, pendulum
+from sprii_train.experiments import pendulum
 from sprii_train.experiments.sources import ReaderBudget
 from sprii_train.fit import TrainConfig
 from sprii_train.learners.ad import ADConfig
@@ -33,7 +33,7 @@ CONFIGS: list[Any] = [
     TrainConfig(), JEPAConfig(), CaDMConfig(), ADConfig(), Objective(), ControlTraining(early_stop=0.9), ControlRun(),
     FitConfig(), ReaderConfig(prefix=1), RouteConfig(), GradientDiagnostic(), ReaderBudget(),
     Recipe("a", "A", Objective(), alpha=0.5), RECIPES["align"], CONTROL_RECIPES["r7"], D_CLEAN,
-    dclean.PRESETS["smoke"], pendulum.PRESETS["smoke"], POKE.budget("smoke"),
+    pendulum.PRESETS["smoke"], POKE.budget("smoke"),
     Uniform(2), Combinations(LEVELS), Interpolated(LEVELS), FactorialBlocks(LEVELS, 0, 1),
     *CONTROLLERS.values(), *(kind() for kind in KINDS.values() if kind.__module__.startswith("sprii_envs.")),
 ]  # fmt: skip

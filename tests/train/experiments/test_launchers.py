@@ -16,19 +16,21 @@ from typing import Any
 import pytest
 from ranks import Ranks
 from tiny import JEPA_CONFIG
+from tiny_sources import cell_of
 from toy_cells import GatedCell, ToyCell
 
 from sprii_envs.banks import Bank
 from sprii_envs.files import write_json
 from sprii_train import distributed
 from sprii_train.experiments.cells import Cell, folder_of, locked, work
-from sprii_train.experiments.dclean import DCleanCell
 from sprii_train.experiments.grid import run_grid
 from sprii_train.experiments.launchers import named_launcher, remote
 from sprii_train.experiments.launchers.base import Job, Told
 from sprii_train.experiments.launchers.local import Local
 from sprii_train.experiments.launchers.ray import Ray
+from sprii_train.experiments.measures import MEASURES
 from sprii_train.fit import Interrupted, TrainConfig
+from sprii_train.settings import D_CLEAN
 
 HERE = Path(__file__).parent
 
@@ -409,10 +411,11 @@ def grid_over_ranks(cells: list[Cell], root: Path, launcher: str = "local") -> l
 
 
 def test_cells_run_over_all_ranks(bank: Bank, tmp_path: Path, ranks: Ranks):
-    config = replace(JEPA_CONFIG, dropout=0.3)
+    config, short = replace(JEPA_CONFIG, dropout=0.3), replace(D_CLEAN, history=JEPA_CONFIG.history)
     train = TrainConfig(steps=3, pairs=8, warmup=1, checkpoint_every=2, log_every=1, precision="fp32")
     cells = [
-        DCleanCell(arm, config, train, str(bank.path), bank.fingerprint, "test") for arm in ("align-cross", "native")
+        cell_of(bank, "d-clean", arm, setting=short, learner=config, train=train, measure=MEASURES["held-out"])
+        for arm in ("align-cross", "native")
     ]
     alone = run_grid(cells, tmp_path / "one")
     first, second = ranks(grid_over_ranks, cells, tmp_path / "two")

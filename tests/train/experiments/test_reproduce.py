@@ -13,7 +13,7 @@ from tiny_sources import TRAIN, silent
 from tiny_worlds import POKE_LEARNER, POKE_SMALL, SPRING_LEARNER, SPRING_SMALL
 
 import sprii_train.experiments.reproduce as reproducing
-import sprii_train.experiments.sources as sources
+import sprii_train.settings.base as settings
 from sprii_envs.banks import Bank
 from sprii_envs.files import read_json, write_json
 from sprii_train.experiments.grid import folder_of
@@ -39,7 +39,7 @@ class Log:
 @pytest.fixture(scope="module")
 def log() -> Iterator[Log]:
     """Small banks, tiny budgets and a serial grid, for as long as this module runs."""
-    log, patch, fit = Log(), pytest.MonkeyPatch(), sources.fit
+    log, patch, fit = Log(), pytest.MonkeyPatch(), settings.fit
 
     def logged(learner, data, objective, config, folder, **kwargs):
         log.trained.append(folder.name.rsplit("-", 1)[0])
@@ -57,7 +57,7 @@ def log() -> Iterator[Log]:
     def tiny(learner, note: str, *, judged: bool = True) -> Budget:
         return Budget(learner, TRAIN, (0,), 2, 4, note, judged, route_steps=4)
 
-    patch.setattr(sources, "fit", logged)
+    patch.setattr(settings, "fit", logged)
     patch.setattr(reproducing, "run_grid", serial)
     for setting, protocol, learner in (
         (POKE, POKE_SMALL, POKE_LEARNER),

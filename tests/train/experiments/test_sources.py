@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from tiny_sources import TRAIN, cell_of, measuring, silent, source_of
 from tiny_worlds import IMAGE, POKE_LEARNER, SPRING_LEARNER
 
-import sprii_train.experiments.sources as sources
+import sprii_train.settings.base as settings
 from sprii_envs.banks import Bank
 from sprii_envs.relations import SAME_SYSTEM, WindowSampler
 from sprii_envs.world import rollout
@@ -46,13 +46,13 @@ from sprii_train.settings import POKE, SETTINGS, SPRING
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders in which something is trained from now on."""
     folders: list[Path] = []
-    real = sources.fit
+    real = settings.fit
 
     def fit(learner, data, objective, config, folder, **kwargs):
         folders.append(folder)
         return real(learner, data, objective, config, folder, tensorboard=False, **kwargs)
 
-    monkeypatch.setattr(sources, "fit", fit)
+    monkeypatch.setattr(settings, "fit", fit)
     return folders
 
 
@@ -135,7 +135,17 @@ def test_results_are_by_measure_and_by_the_readers_that_it_fits(poke_bank: Bank)
     assert (formed.result, formed.arrays) == ("formation.json", "formation.safetensors")
     assert (fits.result, fits.arrays) == ("value-3x100-10.json", "value-3x100-10.safetensors")
     readerless = {name for name, measure in MEASURES.items() if not measure.readers}
-    assert readerless == {"atlas", "cost", "direction", "evidence", "formation", "gradients", "untrained", "windows"}
+    assert readerless == {
+        "atlas",
+        "cost",
+        "direction",
+        "evidence",
+        "formation",
+        "gradients",
+        "held-out",
+        "untrained",
+        "windows",
+    }
     for name in readerless:
         assert replace(measuring(base, name), readers=ReaderBudget(9, 9, 9)).result == f"{name}.json"
 

@@ -22,7 +22,7 @@ from sprii_train.experiments.targets.base import arms_of, spread_of, spread_tabl
 from sprii_train.experiments.targets.geometry import interval_table
 from sprii_train.experiments.targets.poke_infonce import SEARCHED
 from sprii_train.recipes import EVERY_RECIPE
-from sprii_train.reports.claims import D_CLEAN_CLAIMS, FAILED, HELD, OPEN, Claim, judge, named
+from sprii_train.reports.claims import FAILED, HELD, OPEN, Claim, judge, named
 from sprii_train.reports.overcooked import CLAIMS as OVERCOOKED_CLAIMS
 from sprii_train.reports.page import Table
 from sprii_train.reports.paper import paper_panels
@@ -262,7 +262,7 @@ def test_statements_that_compare_arms_follow_the_numbers(label: str, measured: d
 
 def every_claim() -> list[Claim]:
     own = [claim for one in TARGETS.values() for claim in one.claims]
-    return [*own, *D_CLEAN_CLAIMS, *PENDULUM_CLAIMS, *OVERCOOKED_CLAIMS]
+    return [*own, *PENDULUM_CLAIMS, *OVERCOOKED_CLAIMS]
 
 
 @pytest.mark.parametrize("claim", every_claim(), ids=lambda claim: claim.text[:60])

@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from sprii_train.analysis.statistics import Interval
+from sprii_train.experiments.targets.dclean_full import CLAIMS
 from sprii_train.reports.claims import (
-    D_CLEAN_CLAIMS,
     FAILED,
     HELD,
     OPEN,
@@ -244,7 +244,7 @@ def paper_rows():
 
 
 def test_the_papers_own_means_satisfy_every_claim_it_makes():
-    failed = [v.text for v in judge(D_CLEAN_CLAIMS, paper_rows()) if v.status != HELD]
+    failed = [v.text for v in judge(CLAIMS, paper_rows()) if v.status != HELD]
     # 0.5512 / 0.0736 = 7.5: the one threshold that is stricter than the paper's table.
     assert failed == ["Structure's correct-donor error is more than ten times its own self error at h16"]
 
@@ -253,15 +253,15 @@ def test_no_claim_holds_when_all_arms_are_alike():
     same = {"drag_r2": 0.5, "between_within": 1.0, "gap": 0.01, "self_h16": 0.1, "correct_h16": 0.2}
     same |= {"self_h1": 0.1, "correct_h1": 0.2, "target_variance": 1.0}
     alike = [{"arm": row["arm"], "seed": row["seed"]} | same for row in paper_rows()]
-    assert {v.status for v in judge(D_CLEAN_CLAIMS, alike)} == {FAILED}
+    assert {v.status for v in judge(CLAIMS, alike)} == {FAILED}
 
 
 def test_a_constant_context_does_not_predict_as_well_as_the_recipients_own():
     """Donors that say nothing cost nothing, right or wrong: no success of the right ones."""
     constant = [row | {"correct_h16": row["self_h16"], "gap": 0.0} for row in paper_rows()]
-    verdicts = {v.text: v.status for v in judge(D_CLEAN_CLAIMS, constant)}
+    verdicts = {v.text: v.status for v in judge(CLAIMS, constant)}
     assert verdicts["With Align + Cross a same-system donor's context predicts as well as the recipient's own"] != HELD
-    assert verdicts[D_CLEAN_CLAIMS[7].text] != HELD
+    assert verdicts[CLAIMS[7].text] != HELD
 
 
 def test_a_smaller_embedding_is_no_better_prediction():
@@ -271,5 +271,5 @@ def test_a_smaller_embedding_is_no_better_prediction():
         for row in paper_rows()
         for v in [0.01 if row["arm"] == "align-cross" else 1.0]
     ]
-    verdicts = {v.text: v.status for v in judge(D_CLEAN_CLAIMS, shrunk)}
+    verdicts = {v.text: v.status for v in judge(CLAIMS, shrunk)}
     assert verdicts["Align + Cross predicts its own future better than Structure does"] == FAILED

@@ -8,7 +8,7 @@ from sprii_train.experiments import costs
 from sprii_train.experiments.costs import estimate, span
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.sources import ReaderBudget
-from sprii_train.experiments.targets import TARGETS, Group
+from sprii_train.experiments.targets import TARGETS
 from sprii_train.learners import JEPA, JEPAConfig
 from sprii_train.settings import POKE, PRESET_NAMES, SETTINGS, SPRING, Budget, named_setting, register_setting
 
@@ -112,7 +112,7 @@ def test_estimates_grow_with_arms_sources_and_steps():
         assert smoke is not None
         assert quick is not None
         assert paper is not None
-        trains = any(isinstance(group, Group) or group.trains for group in target.groups)
+        trains = any(group.sources(group.recipes) for group in target.groups)
         assert (0 < smoke < quick < paper) == trains
     whole = estimate(horizon, "quick", rate)
     assert whole is not None

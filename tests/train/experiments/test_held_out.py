@@ -1,4 +1,4 @@
-"""A D-Clean cell from bank to row, and what makes two cells different."""
+"""The measures of one held-out split against plain computations, the cell that takes them, D-Clean's budgets."""
 
 import dataclasses
 import json
@@ -9,40 +9,38 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 from tiny import HORIZONS, JEPA_CONFIG, PROTOCOL, naive_windows
+from tiny_sources import cell_of, measuring
 
 from sprii_envs.banks import D_CLEAN, Bank, BankError
 from sprii_envs.relations import WindowSampler
 from sprii_train.analysis.donors import encode_split
 from sprii_train.checkpoints import load
 from sprii_train.data import WindowReader
-from sprii_train.experiments.dclean import (
-    EVALUATION_SEED,
-    PRESETS,
-    DCleanCell,
-    Preset,
-    cells,
-    measure,
-    open_bank,
-)
 from sprii_train.experiments.grid import folder_of
+from sprii_train.experiments.measures.formation import SEED
+from sprii_train.experiments.measures.held_out import held_out
+from sprii_train.experiments.sources import Source, SourceCell
 from sprii_train.fit import TrainConfig, resolve_precision
 from sprii_train.learners import JEPA, JEPAConfig
-from sprii_train.recipes import RECIPES
+from sprii_train.recipes import EVERY_RECIPE, RECIPES
+from sprii_train.settings import D_CLEAN as SETTING
+from sprii_train.settings import Built
 
+SHORT = replace(SETTING, history=JEPA_CONFIG.history)
 TRAIN = TrainConfig(steps=3, pairs=8, warmup=1, checkpoint_every=2, log_every=1, precision="fp32")
-TINY = Preset("tiny", JEPA_CONFIG, TRAIN, ("structure", "align-random"), (0, 1), PROTOCOL)
 
 MEASURES = {
     "drag_r2", "drag_r2_centroid", "log_drag_r2", "within", "between", "between_within", "code_sd",
-    "target_variance",
+    "target_variance", "episodes_per_system", "systems",
     "self_h1", "self_h3", "correct_h1", "correct_h3", "shuffled_h1", "shuffled_h3", "gap",
 }  # fmt: skip
 
 
-def cell(bank: Bank, arm: str = "align-cross", **changes: object) -> DCleanCell:
-    given = DCleanCell(arm, JEPA_CONFIG, TRAIN, str(bank.path), bank.fingerprint, "test")
-    return replace(given, **changes)  # type: ignore[arg-type]
+def cell(bank: Bank, arm: str = "align-cross", **changes: object) -> SourceCell:
+    given = {"setting": SHORT, "learner": JEPA_CONFIG, "train": TRAIN}
+    return measuring(cell_of(bank, "d-clean", arm, **given | changes), "held-out")
 
 
 @pytest.mark.parametrize("arm", RECIPES)
@@ -50,7 +48,7 @@ def test_cell_end_to_end(bank: Bank, tmp_path: Path, arm: str):
     seen: list[int] = []
     row = cell(bank, arm).run(tmp_path, lambda step, values: seen.append(step))
     assert seen == [1, 2, 3]
-    expected = MEASURES | {"arm", "label", "seed", "steps", "train_seconds"}
+    expected = MEASURES | {"world", "arm", "label", "seed", "steps", "train_seconds", "parameters"}
     if arm == "native":
         expected -= {"correct_h1", "shuffled_h1", "shuffled_h3"}
         assert row["gap"] is None
@@ -66,18 +64,21 @@ def test_cell_end_to_end(bank: Bank, tmp_path: Path, arm: str):
     learner = load(tmp_path / "model")
     assert isinstance(learner, JEPA)
     assert learner.config == replace(JEPA_CONFIG, context=RECIPES[arm].context)
-    reader = WindowReader(bank, learner.config.history, HORIZONS, properties=("drag",))
-    again = measure(learner, reader, "test")
+    again = held_out(Source(cell(bank, arm), SHORT, bank, learner, tmp_path))
     assert again == {k: v for k, v in row.items() if k in again}
+    kept = load_file(tmp_path / "held-out-test.safetensors")
+    np.testing.assert_array_equal(kept["drag"], bank.split("test")["drag"])
+    assert kept["xy"].shape == (24, 2)
+    assert 0 < kept["shares"].sum() <= 1
 
 
-def test_measures_by_hand(bank: Bank):
+def test_measures_by_hand(bank: Bank, tmp_path: Path):
     learner = JEPA(JEPA_CONFIG)
     reader = WindowReader(bank, JEPA_CONFIG.history, HORIZONS)
-    row = measure(learner, reader, "validation")
+    row = held_out(Source(cell(bank, population="validation"), SHORT, bank, learner, tmp_path))
     assert not learner.training
-    z = encode_split(learner, reader, "validation", seed=EVALUATION_SEED).codes.z_p.double().numpy()
-    z_train = encode_split(learner, reader, "train", seed=EVALUATION_SEED).codes.z_p.double().numpy()
+    z = encode_split(learner, reader, "validation", seed=SEED).codes.z_p.double().numpy()
+    z_train = encode_split(learner, reader, "train", seed=SEED).codes.z_p.double().numpy()
     assert z.shape == (16, 4)
     assert row["code_sd"] == pytest.approx(np.mean([z[:, j].std() for j in range(4)]))
     scaled = ((z - z_train.mean(0)) / z_train.std(0)).reshape(4, 4, 4)  # system, rollout, feature
@@ -87,7 +88,7 @@ def test_measures_by_hand(bank: Bank):
     between = np.mean([((means[i] - means[j]) ** 2).sum() for i, j in pairs])
     assert (row["within"], row["between"]) == (pytest.approx(within), pytest.approx(between))
 
-    starts = WindowSampler(bank.split("validation"), 6, 3).starts(np.arange(16), seed=EVALUATION_SEED)
+    starts = WindowSampler(bank.split("validation"), 6, 3).starts(np.arange(16), seed=SEED)
     with torch.no_grad():
         batch = learner.prepare(naive_windows(bank, np.arange(48, 64), starts))
         z_s, z_p = learner.encode_current(batch.current), learner.encode_history(batch.history)
@@ -107,8 +108,7 @@ def other(value: object) -> object:
     if isinstance(value, tuple):
         return (*value, value[-1] + 5)
     return {
-        "split": "monolithic", "pooled": "step", "fp32": "bf16", "cpu": "cuda", "test": "validation",
-        "align-cross": "align",
+        "split": "monolithic", "pooled": "step", "fp32": "bf16", "cpu": "cuda",
     }.get(str(value), f"{value}x")  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def test_identity_changes_with_every_field_that_matters(bank: Bank, tmp_path: Pa
         for f in dataclasses.fields(TrainConfig)
         if f.name not in TOLD
     }
-    variants |= {name: replace(base, **{name: other(getattr(base, name))}) for name in ("arm", "fingerprint")}
+    variants |= {"arm": replace(base, recipe=EVERY_RECIPE["align"]), "bank": replace(base, fingerprint="x")}
     folders = {name: folder_of(c, tmp_path) for name, c in variants.items()}
     folders["base"] = folder_of(base, tmp_path)
     assert len(set(folders.values())) == len(folders)
@@ -151,41 +151,28 @@ def test_identity_changes_with_every_field_that_matters(bank: Bank, tmp_path: Pa
     assert folder_of(auto, tmp_path) == folder_of(explicit, tmp_path)
 
 
-def test_cells_are_ordered_by_source(bank: Bank):
-    got = cells(TINY, bank)
-    assert [c.title for c in got] == [
-        "structure-seed0", "align-random-seed0", "structure-seed1", "align-random-seed1",
-    ]  # fmt: skip
-    assert {c.steps for c in got} == {3}
-    assert {c.population for c in got} == {"test"}
-    assert {c.population for c in cells(TINY, bank, population="validation")} == {"validation"}
-
-
-def test_presets():
-    assert set(PRESETS) == {"smoke", "quick", "paper"}
-    for name, preset in PRESETS.items():
-        assert preset.name == name
-        assert set(preset.arms) <= set(RECIPES)
-    paper = PRESETS["paper"]
-    assert (paper.learner, paper.train, paper.protocol) == (JEPAConfig(), TrainConfig(), D_CLEAN)
+def test_budgets():
+    paper, smoke = SETTING.budget("paper"), SETTING.budget("smoke")
+    assert set(SETTING.budgets) == {"smoke", "quick", "paper"}
+    assert (paper.learner, paper.train, paper.store) == (JEPAConfig(), TrainConfig(), None)
+    assert SETTING.store == Built(D_CLEAN)
     assert (paper.train.steps, paper.train.pairs, paper.train.learning_rate) == (20_000, 48, 3e-4)
-    assert paper.arms == tuple(RECIPES)
+    assert isinstance(smoke.store, Built)
+    assert smoke.store.protocol.systems == {"train": 60, "validation": 20, "test": 20}
 
 
-def test_open_bank_builds_once(tmp_path: Path):
-    first = open_bank(TINY, tmp_path)
-    assert first.path == tmp_path / "banks" / "d-clean-12-4-6"
+def test_a_budget_may_have_a_store_of_its_own(tmp_path: Path):
+    small = replace(SETTING.budget("smoke"), store=Built(PROTOCOL))
+    first = SETTING.open_store(tmp_path, small)
+    assert isinstance(first, Bank)
+    assert first.path == tmp_path / "banks" / "d-clean-12-4-6-r4"
     stamps = {file: file.stat().st_mtime_ns for file in first.path.iterdir()}
     assert len(stamps) >= 4
-    second = open_bank(TINY, tmp_path)
-    assert second.fingerprint == first.fingerprint
-    assert {file: file.stat().st_mtime_ns for file in second.path.iterdir()} == stamps
-
-
-def test_open_bank_refuses_an_altered_bank(tmp_path: Path):
-    states = open_bank(TINY, tmp_path).path / "states.f32"
+    assert SETTING.open_store(tmp_path, small).fingerprint == first.fingerprint
+    assert {file: file.stat().st_mtime_ns for file in first.path.iterdir()} == stamps
+    states = first.path / "states.f32"
     data = bytearray(states.read_bytes())
     data[100] ^= 1
     states.write_bytes(data)
     with pytest.raises(BankError, match=r"states\.f32 is damaged: its checksum is another"):
-        open_bank(TINY, tmp_path)
+        SETTING.open_store(tmp_path, small)
