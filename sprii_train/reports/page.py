@@ -121,8 +121,10 @@ def print_page(page: Page) -> None:
     screen = console()
     for table in page.tables:
         shown = Shown(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
+        names = [word for row in table.rows for word in row[0].split()]
         for i, column in enumerate(table.columns):
-            shown.add_column(column, justify="right" if i else "left", overflow="fold")
+            least = None if i else max(map(len, names), default=None)  # words of names stay whole
+            shown.add_column(column, justify="right" if i else "left", overflow="fold", min_width=least)
         for number, row in enumerate(table.rows):
             shown.add_row(*row, style="dim" if number in table.paper else None)
         screen.print(shown)

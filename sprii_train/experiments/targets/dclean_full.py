@@ -41,13 +41,13 @@ def _tables(rows: Sequence[Row]) -> list[Table]:
     paper = paper_table(LABEL)
     lines, grey = [], set()
     for arm, ours in summarise(rows).items():
-        lines.append([RECIPES[arm].label, "ours", *(spread(ours.get(c)) for c in COLUMNS)])
+        lines.append([RECIPES[arm].label, *(spread(ours.get(c)) for c in COLUMNS)])
         grey.add(len(lines))
-        lines.append(["", "paper", *(spread(paper.get(arm, {}).get(c)) for c in COLUMNS)])
+        lines.append(["paper's", *(spread(paper.get(arm, {}).get(c)) for c in COLUMNS)])
     return [
         Table(
             "The table, beside the paper's (20,000 steps)",
-            ["Arm", "", *COLUMNS.values()],
+            ["Arm", *COLUMNS.values()],
             lines,
             "Mean ± sample SD over sources (none for one source). Errors are mean squared errors in each arm's own "
             "embedding, so compare them beside the target's variance. Correct uses another episode of the same "

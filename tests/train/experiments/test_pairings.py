@@ -13,7 +13,7 @@ from sprii_envs.relations import PairSampler
 from sprii_train.experiments.cells import folder_of
 from sprii_train.experiments.graphs import NEIGHBOURS, inferred_graph, random_graph
 from sprii_train.experiments.pairings import PairingCell
-from sprii_train.experiments.reproduce import Plan, cells_of
+from sprii_train.experiments.reproduce import Plan
 from sprii_train.experiments.sources import Source
 from sprii_train.experiments.targets import TARGETS, Pairings
 from sprii_train.recipes import EVERY_RECIPE
@@ -90,7 +90,7 @@ def test_cells_of_pairings(poke_bank: Bank, tmp_path: Path):
     assert isinstance(group, Pairings)
     assert group.sources(group.recipes) == 1
     assert Pairings("poke", ("g1",)).sources(("g1",)) == 0
-    cells = cells_of(Plan(target, "quick", tmp_path, seeds=(0, 1)), group, poke_bank)
+    cells = group.cells(Plan(target, "quick", tmp_path, seeds=(0, 1)).scope(group, poke_bank))
     assert all(isinstance(each, PairingCell) for each in cells)
     found = [(c.recipe.name, c.seed, None if c.teacher is None else (c.teacher.recipe.name, c.teacher.train.seed))
              for c in cells if isinstance(c, PairingCell)]  # fmt: skip

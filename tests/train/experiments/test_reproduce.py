@@ -18,7 +18,7 @@ from sprii_envs.banks import Bank
 from sprii_envs.files import read_json, write_json
 from sprii_train.experiments.grid import folder_of
 from sprii_train.experiments.measures import MEASURES
-from sprii_train.experiments.reproduce import Plan, cells_of, reproduce
+from sprii_train.experiments.reproduce import Plan, reproduce
 from sprii_train.experiments.sources import SourceCell
 from sprii_train.experiments.targets import TARGETS
 from sprii_train.reports.claims import Verdict
@@ -275,7 +275,9 @@ def test_cells_of_a_group(poke_bank: Bank, tmp_path: Path):
     target = TARGETS["tab:inferred-relation-factors"]
     plan = Plan(target, "paper", tmp_path, seeds=(4, 5))
     spent = plan.budget(target.groups[0])
-    cells = [cell for cell in cells_of(plan, target.groups[0], poke_bank) if isinstance(cell, SourceCell)]
+    cells = [
+        cell for cell in target.groups[0].cells(plan.scope(target.groups[0], poke_bank)) if isinstance(cell, SourceCell)
+    ]
     assert [(cell.train.seed, cell.recipe.name) for cell in cells] == [
         (seed, arm) for seed in (4, 5) for arm in ("structure", "g3", "inferred", "random-history")
     ]
@@ -292,7 +294,7 @@ def test_cells_of_a_group(poke_bank: Bank, tmp_path: Path):
             assert folder_of(cell.teacher, tmp_path) == folder_of(structure, tmp_path)
 
     spring = TARGETS["tab:spring-same-donor"]
-    cells = cells_of(Plan(spring, "paper", tmp_path, seeds=(0, 1)), spring.groups[0], poke_bank)
+    cells = spring.groups[0].cells(Plan(spring, "paper", tmp_path, seeds=(0, 1)).scope(spring.groups[0], poke_bank))
     assert [(c.train.seed, c.measure and c.measure.name) for c in cells if isinstance(c, SourceCell)] == [
         (0, "formation"), (0, "value"), (1, "formation"), (1, "value"),
     ]  # fmt: skip
