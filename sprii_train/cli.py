@@ -38,6 +38,7 @@ def main() -> None:
         OmitSubcommandPrefixes[
             Annotated[Quickstart, subcommand("quickstart")]
             | Annotated[Reproduce, subcommand("reproduce")]
+            | Annotated[Scoreboard, subcommand("scoreboard")]
             | Annotated[BankCommand, subcommand("bank")]
             | Annotated[RelationsCommand, subcommand("relations")]
             | Annotated[PendulumCommand, subcommand("pendulum")]
@@ -101,7 +102,8 @@ class Reproduce:
     """Reproduce a table or figure of the paper. A stopped run resumes when the command is repeated."""
 
     target: Positional[str] = ""
-    """A label of `sprii reproduce --list`, such as tab:refinement-full; setting:NAME is the report of any setting."""
+    """A label of `sprii reproduce --list`, such as tab:refinement-full; setting:NAME is the report of any setting; all
+    is every label, with an index of what held."""
     list: Annotated[bool, FlagCreatePairsOff] = False
     """Print what can be reproduced, and what each preset would cost on this machine."""
     preset: TargetPreset = "quick"
@@ -141,9 +143,9 @@ class Reproduce:
         from sprii_train.fit import usable_device
 
         usable_device(self.device)  # with a launcher too: the precision, which names the folders, is this machine's
-        from sprii_train.experiments.targets import target
+        from sprii_train.experiments.targets import canonical
 
-        written = [f"sprii reproduce {target(self.target).label}", f"--preset {self.preset}"]
+        written = [f"sprii reproduce {canonical(self.target)}", f"--preset {self.preset}"]
         written += _given(self, "seeds", "arms", "steps", "population", "partners", "out")
         if self.device != "cpu":
             written.append(f"--device {self.device}")
@@ -163,6 +165,25 @@ class Reproduce:
             workers=self.workers,
             launcher=self.launcher,
         )
+
+
+@dataclass
+class Scoreboard:
+    """Write one page of all reports under a folder: what held, what did not, and what was never tested."""
+
+    folder: Positional[Path]
+    """Folder whose subfolders hold reports, such as runs/quick or docs/results."""
+    out: Path | None = None
+    """The page; by default FOLDER/index.html."""
+
+    def run(self) -> None:
+        """Read and write; nothing is run."""
+        from sprii_train.experiments.findings import scoreboard
+
+        if not self.folder.is_dir():
+            raise ValueError(f"{self.folder} is no folder of reports")
+        lead = "Every statement that is judged here, by the paper's findings; each report beside what it says of them."
+        print(f"index: {scoreboard(self.folder, title='What stands', lead=lead, where=self.out)}")
 
 
 @dataclass
@@ -526,11 +547,14 @@ class Benchmark:
             write_json(self.json, result)
 
 
+EVERYTHING = "all"
+"""The label of every target."""
 _TRAIN = ("torch", "safetensors", "sklearn", "scipy", "matplotlib", "jinja2", "tensorboard")
 """What the extra `train` installs beside the two packages of the command line."""
 _EXTRAS = {
     Quickstart: ("quickstart", "train"),
     Reproduce: ("reproduce", "train"),
+    Scoreboard: ("scoreboard", "train"),
     PendulumCommand: ("pendulum", "train"),
     OvercookedCommand: ("overcooked", "train,overcooked"),
 }
@@ -573,16 +597,22 @@ def _list_targets() -> None:
     from rich.table import Table
 
     from sprii_train.experiments.costs import estimate, span
-    from sprii_train.experiments.targets import ALIASES, TARGETS
+    from sprii_train.experiments.targets import ALIASES, COMPOSED, TARGETS
     from sprii_train.settings import PRESET_NAMES
 
     table = Table(box=None, pad_edge=False)
-    table.add_column("table or figure", min_width=max(map(len, TARGETS)))  # what is copied is never cut off
+    table.add_column(
+        "table or figure", min_width=max(map(len, (*TARGETS, *COMPOSED)))
+    )  # what is copied is never cut off
     table.add_column("what it shows")
     for name in PRESET_NAMES:
         table.add_column(name, justify="right")
     for target in TARGETS.values():
         table.add_row(target.label, target.title, *(span(estimate(target, name)) for name in PRESET_NAMES))
+    for one in COMPOSED.values():
+        parts = [[estimate(TARGETS[part], name) for part in one.parts] for name in PRESET_NAMES]
+        costs = (None if None in own else sum(each or 0.0 for each in own) for own in parts)
+        table.add_row(one.label, one.title, *map(span, costs))
     screen = console()
     screen.print(table)
     screen.print(
@@ -616,31 +646,48 @@ def _reproduce(
     report: Path | None = None,
 ) -> None:
     from sprii_train import distributed
+    from sprii_train.experiments.collect import reproduce_all, reproduce_composed
     from sprii_train.experiments.reproduce import Plan, reproduce
     from sprii_train.experiments.seeds import parse_seeds
-    from sprii_train.experiments.targets import target
+    from sprii_train.experiments.targets import Target, composed, target
     from sprii_train.reports.page import print_page
 
     _check_workers(workers)
     if steps is not None:
         integer("--steps", steps, least=1, most=10**9)
-    plan = Plan(
-        target(label),
-        preset,
-        root,
-        None if seeds is None else parse_seeds(seeds),
-        None if arms is None else tuple(arm.strip() for arm in arms.split(",")),
-        steps,
-        device,
-        population,
-        partners,
-        report,
-    )
-    folder = plan.folder
-    check_folder(folder)
-    page = reproduce(plan, command, workers=workers, launcher=launcher)
+    parsed = None if seeds is None else parse_seeds(seeds)
+    named = None if arms is None else tuple(arm.strip() for arm in arms.split(","))
+    one = composed(label)
+    if one is not None or label == EVERYTHING:
+        for name, value in (("arms", arms), ("population", population), ("partners", partners)):
+            if value is not None:
+                raise ValueError(f"--{name} is of one table or figure, but {label} is several")
+
+    def plan_of(found: Target) -> Plan:
+        return Plan(found, preset, root, parsed, named, steps, device, population, partners, report)
+
+    if label == EVERYTHING:
+        check_folder(root)
+        written, failures = reproduce_all(
+            plan_of, preset, root, lambda found: command.replace(f" {EVERYTHING} ", f" {found.label} ", 1),
+            workers=workers, launcher=launcher,
+        )  # fmt: skip
+        if distributed.rank() == 0:
+            for failed, why in failures.items():
+                print(f"not run: {failed}: {why}")
+            print(f"index: {written}")
+        return
+    if one is not None:
+        folder, suffix = root / one.folder, ""
+        check_folder(folder)
+        page = reproduce_composed(one, plan_of, command, workers=workers, launcher=launcher)
+    else:
+        plan = plan_of(target(label))
+        folder, suffix = plan.folder, plan.suffix
+        check_folder(folder)
+        page = reproduce(plan, command, workers=workers, launcher=launcher)
     if distributed.rank() == 0:
         print_page(page)
-        print(f"\nreport: {folder / f'report{plan.suffix}.html'}\nrows:   {folder / f'results{plan.suffix}.json'}")
+        print(f"\nreport: {folder / f'report{suffix}.html'}\nrows:   {folder / f'results{suffix}.json'}")
         for name in page.files:
             print(f"file:   {folder / name}")

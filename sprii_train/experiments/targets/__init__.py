@@ -1,7 +1,8 @@
 """What `sprii reproduce` knows, by the paper's label."""
 
-from sprii_train.experiments.targets.aliases import ALIASES
+from sprii_train.experiments.targets.aliases import OTHER_LABELS
 from sprii_train.experiments.targets.base import INFERRED, Group, Pairings, Target, Unit
+from sprii_train.experiments.targets.composed import COMPOSED, Composed
 from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
 from sprii_train.experiments.targets.dclean_full import D_CLEAN_FULL_TARGETS
 from sprii_train.experiments.targets.inferred import INFERRED_TARGETS
@@ -45,7 +46,33 @@ TARGETS: dict[str, Target] = {
     )
 }
 
-__all__ = ["ALIASES", "INFERRED", "TARGETS", "Group", "Pairings", "Target", "Unit", "target"]
+ALIASES = OTHER_LABELS | {alias: one.label for one in COMPOSED.values() for alias in one.aliases}
+"""Label → the label of the target, or of the composed one, that carries it."""
+
+__all__ = [
+    "ALIASES",
+    "COMPOSED",
+    "INFERRED",
+    "TARGETS",
+    "Composed",
+    "Group",
+    "Pairings",
+    "Target",
+    "Unit",
+    "canonical",
+    "composed",
+    "target",
+]
+
+
+def canonical(label: str) -> str:
+    """The label that a table or figure is kept under."""
+    return ALIASES.get(label, label)
+
+
+def composed(label: str) -> Composed | None:
+    """The composed figure or table of a label; None for another label."""
+    return COMPOSED.get(canonical(label))
 
 
 def target(label: str) -> Target:
@@ -54,9 +81,10 @@ def target(label: str) -> Target:
     Raises:
         ValueError: naming the legal ones.
     """
-    label = ALIASES.get(label, label)
+    label = canonical(label)
     if label.startswith(PREFIX):
         return setting_target(named_setting(label.removeprefix(PREFIX)))
     if label not in TARGETS:
-        raise ValueError(f"unknown table or figure {label!r}; legal: {PREFIX}NAME of any setting, {', '.join(TARGETS)}")
+        legal = ", ".join((*TARGETS, *COMPOSED))
+        raise ValueError(f"unknown table or figure {label!r}; legal: all, {PREFIX}NAME of any setting, {legal}")
     return TARGETS[label]

@@ -1,6 +1,6 @@
 """Further labels that the paper gives to a table, or to a figure which a table's report draws."""
 
-ALIASES: dict[str, str] = {
+OTHER_LABELS: dict[str, str] = {
     alias: label
     for label, others in {
         "tab:dclean-full": ("dclean",),

@@ -1,0 +1,190 @@
+"""The paper's findings, the targets that test each, and the page that says what stands (`tab:claim-map`)."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sprii_envs.files import read_json
+from sprii_train.experiments.targets import TARGETS, Target, canonical
+from sprii_train.reports.claims import Verdict
+from sprii_train.reports.scoreboard import UNTESTED, Entry, Run, Section, write_scoreboard
+
+INDEX = "index.html"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of `tab:claim-map`, or one of the settings beside it.
+
+    Attributes:
+        title: what was found.
+        note: where the paper has it.
+        labels: targets that test it.
+        lacking: what else it rests on and is not computed here.
+    """
+
+    title: str
+    note: str
+    labels: tuple[str, ...]
+    lacking: tuple[str, ...] = ()
+
+
+FINDINGS = (
+    Finding(
+        "Predictive performance: persistent context lowers held-out errors",
+        "tab:main-task, tab:extended-validation, app:task-complete.",
+        ("tab:v3-spring-sealed", "tab:spring-complete", "tab:spring-cost"),
+        (
+            "TDS, FCRL, CPC, RSSM and other encoders on SpringWorld",
+            "CaDM, FCRL, NOD, DALI and TDS under D-Clean's common reader",
+            "CoPhy (tab:v3-collision, tab:balls-heldout)",
+            "Burgers and FitzHugh–Nagumo (tab:v3-nod-native, tab:fhn-breadth)",
+            "Swimmer with fixed weights (tab:v3-swimmer)",
+            "Baxter and RH20T (tab:v3-rh-risk, fig:baxter-selectivity)",
+        ),
+    ),
+    Finding(
+        "More reliable relations organise shared information better",
+        "app:poke-formation.",
+        (
+            "tab:fidelity-full",
+            "tab:dclean-full",
+            "tab:v3-poke-input-diversity",
+            "app:revision-protocol",
+            "tab:inferred-relation-quality",
+            "tab:inferred-relation-factors",
+            "tab:inferred-relation-task",
+            "tab:inferred-relation-recovery",
+        ),
+    ),
+    Finding(
+        "Sharing more properties can make a property that is still shared harder to read",
+        "app:poke-formation.",
+        (
+            "tab:pokeworld-geometry",
+            "tab:refinement-full",
+            "tab:v3-poke-accessibility",
+            "fig:poke-persistent-atlas",
+            "tab:donor-pool-audit",
+            "tab:structured-mismatch-factors",
+            "tab:structured-mismatch-diagnostics",
+            "fig:structured-mismatch-differences",
+        ),
+    ),
+    Finding(
+        "In SpringWorld Align organises, and Cross adds gains on tasks",
+        "app:spring-components.",
+        (
+            "tab:v3-spring-components",
+            "tab:factorial-confirmation",
+            "tab:frozen-head",
+            "tab:spring-lambda",
+            "tab:spring-gradient-distribution",
+            "tab:spring-gradient-source-phase",
+        ),
+    ),
+    Finding(
+        "Another history redirects the same predictor along the properties that changed",
+        "app:landscape, app:poke-direction.",
+        (
+            "tab:spring-functional-landscape",
+            "app:spring-recipient-evidence",
+            "fig:v3-poke-semantics",
+            "tab:poke-targeted-utility",
+            "tab:poke-object-only-config",
+            "tab:external-alpha",
+        ),
+    ),
+    Finding("History is worth more at longer horizons", "app:horizon-conditions.", ("tab:v3-horizon",)),
+    Finding(
+        "Direct context serves better in D-Clean, decoded parameters in SpringWorld",
+        "app:horizon.",
+        ("tab:v3-bottleneck-endpoints", "tab:spring-same-donor"),
+    ),
+    Finding(
+        "Another readout recovers gains of frozen representations, though not of every source",
+        "app:realization-slot.",
+        ("tab:reader-capacity-errors", "tab:realization-complete-grid", "tab:realization-replacements"),
+    ),
+    Finding("Online control", "app:pendulum-control.", ("tab:pendulum-r7",)),
+    Finding("A partner as the persistent entity", "app:overcooked-profile.", ("tab:overcooked-complete",)),
+)
+
+
+def scoreboard(
+    folder: Path, *, title: str, lead: str, failures: Mapping[str, str] | None = None, where: Path | None = None
+) -> Path:
+    """Write `index.html` of all reports under a folder: every statement of every target, tested or not.
+
+    Args:
+        failures: label → why a target could not be run.
+        where: the page; by default in the folder.
+
+    Raises:
+        ReportError: for results that cannot be read.
+    """
+    path = where or folder / INDEX
+    runs = _runs(folder, path.parent)
+    entries = {label: _entry(one, runs.pop(label, []), failures or {}) for label, one in TARGETS.items()}
+    sections = [
+        Section(one.title, one.note, [entries.pop(label) for label in one.labels], one.lacking) for one in FINDINGS
+    ]
+    if entries:
+        sections.append(Section("Further measurements", "", list(entries.values())))
+    if runs:
+        own = [Entry(label, told[0][1], [run for run, _ in told]) for label, told in runs.items()]
+        sections.append(Section("Further settings", "", own))
+    write_scoreboard(title, lead, sections, path)
+    return path
+
+
+class ReportError(ValueError):
+    """A report's results that cannot be read."""
+
+
+def _runs(folder: Path, page: Path) -> dict[str, list[tuple[Run, str]]]:
+    """Label → what each report says, and its title; the folders of cells and banks hold none."""
+    found: dict[str, list[tuple[Run, str]]] = {}
+    for path in sorted(_results(folder)):
+        told = read_json(path, ReportError, "write the report again")
+        if "parts" in told or "table" not in told:  # composed of others, which are here themselves
+            continue
+        rows = told.get("rows", [])
+        steps = sorted({row["steps"] for row in rows if "steps" in row})
+        sources = len({row["seed"] for row in rows if "seed" in row})
+        budget = [str(told.get("preset", ""))]
+        budget += [" and ".join(f"{n:,}" for n in steps) + " updates"] if steps else []
+        budget += [f"{sources} source{'s' if sources != 1 else ''}"] if sources else []
+        report = path.parent / f"report{path.stem.removeprefix('results')}.html"
+        verdicts = [Verdict(v["claim"], v["verdict"], v["evidence"]) for v in told.get("verdicts", [])]
+        link = Path(os.path.relpath(report, page)).as_posix()
+        run = Run(", ".join(budget), sources, link if report.exists() else "", verdicts)
+        found.setdefault(canonical(str(told["table"])), []).append((run, str(told.get("title", ""))))
+    return found
+
+
+def _results(folder: Path) -> Iterable[Path]:
+    return (p for pattern in ("results*.json", "*/results*.json") for p in folder.glob(pattern))
+
+
+def _entry(target: Target, runs: list[tuple[Run, str]], failures: Mapping[str, str]) -> Entry:
+    """A target's statements as today's code has them; what a report lacks of them was not tested there."""
+    claims = [claim.text for claim in target.claims]
+    every = [Run(run.budget, run.sources, run.link, _ordered(target, claims, run.verdicts)) for run, _ in runs]
+    why = failures.get(target.label, "")
+    if not every:
+        told = why or "no report"
+        own = [Verdict(text, UNTESTED, told) for text in claims] + list(target.untested)
+        every, why = [Run("never run", 0, "", own)], ""
+    return Entry(target.label, target.title, every, why)
+
+
+def _ordered(target: Target, claims: list[str], verdicts: Iterable[Verdict]) -> list[Verdict]:
+    found: dict[str, Any] = {verdict.text: verdict for verdict in verdicts}
+    none = found.pop("The paper's statements", None)
+    told = none.evidence if none else "this report is older than the statement"
+    own = [found.pop(text, None) or Verdict(text, UNTESTED, told) for text in claims]
+    own += [found.pop(each.text, None) or each for each in target.untested]
+    return own + list(found.values())

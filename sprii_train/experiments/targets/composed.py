@@ -1,0 +1,79 @@
+"""Figures and tables of the paper that are made of parts: each collects what other targets compute."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A label whose panels are targets of their own.
+
+    Attributes:
+        label, title: as of a target.
+        parts: labels of targets, in the order of the panels.
+        lacking: what else the paper's has, each with the reason that it is not here.
+        aliases: further labels of the same.
+    """
+
+    label: str
+    title: str
+    parts: tuple[str, ...]
+    lacking: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The label as a folder's name."""
+        return self.label.replace(":", "-")
+
+
+COMPOSED: dict[str, Composed] = {
+    one.label: one
+    for one in (
+        Composed(
+            "fig:relation-mechanism",
+            "PokeWorld: reliability and shared factors of relations",
+            ("tab:fidelity-full", "tab:refinement-full", "tab:v3-poke-accessibility"),
+        ),
+        Composed(
+            "fig:v3-poke-formation-use",
+            "PokeWorld: what relations and objectives organise",
+            ("tab:refinement-full", "tab:factorial-confirmation"),
+            ("the heat maps: their numbers are in the tables",),
+            ("fig:poke-common-use-full", "fig:relation-confirmation", "fig:factorial-confirmation"),
+        ),
+        Composed(
+            "fig:information-use",
+            "When context is worth something: horizon, route and readout",
+            (
+                "tab:v3-horizon",
+                "tab:realization-replacements",
+                "tab:reader-capacity-errors",
+                "tab:v3-bottleneck-endpoints",
+                "tab:spring-same-donor",
+            ),
+        ),
+        Composed(
+            "tab:main-task",
+            "Predictive performance: SpringWorld and CoPhy",
+            ("tab:v3-spring-sealed",),
+            ("TDS, which is no learner here", "CoPhy's Collision and Balls, which are no setting here"),
+            ("tab:application-overview",),
+        ),
+        Composed(
+            "tab:extended-validation",
+            "Predictive comparisons: Burgers and D-Clean",
+            ("tab:v3-bottleneck-endpoints",),
+            (
+                "Burgers with NOD and CoDA, which are neither setting nor learner here",
+                "CaDM, FCRL, NOD and DALI under D-Clean's common reader: of these rows SPRII's alone is here",
+            ),
+        ),
+        Composed(
+            "fig:predictive-gains",
+            "Task and property gains at a glance",
+            ("tab:v3-spring-components", "tab:frozen-head", "tab:dclean-full", "tab:overcooked-complete"),
+            ("gains of settings that are not here: CoPhy, Burgers, FitzHugh–Nagumo, Baxter, RH20T",),
+            ("fig:paired-gain-sources",),
+        ),
+    )
+}
