@@ -27,6 +27,11 @@ PresetName = Literal["smoke", "quick", "paper"]
 LauncherName = Literal["local", "slurm", "ray"]
 TargetPreset = Literal["smoke", "quick", "states", "paper"]
 BankName = Literal["d-clean", "spring", "spring-sealed", "poke-factorial", "poke-original", "swimmer"]
+REPLACED: dict[tuple[str, ...], str] = {
+    ("pendulum", "compare"): "is now sprii reproduce tab:pendulum-r7, and its --rows are --arms",
+    ("overcooked", "compare"): "is now sprii reproduce tab:overcooked-complete",
+}
+"""Commands that are gone: what does it now."""
 
 
 @ends_with_its_reader
@@ -34,6 +39,9 @@ def main() -> None:
     """Entry point: parse, run, and turn a known failure into one line on stderr and exit status 2."""
     if "COLUMNS" in os.environ:  # tyro lays its help out in it, for ever if it is 5
         os.environ["COLUMNS"] = str(size("COLUMNS", sys.__stdout__))
+    if (words := tuple(sys.argv[1:3])) in REPLACED:
+        print(f"sprii: sprii {' '.join(words)} {REPLACED[words]}", file=sys.stderr)
+        sys.exit(2)
     command = tyro.cli(
         OmitSubcommandPrefixes[
             Annotated[Quickstart, subcommand("quickstart")]
@@ -363,64 +371,13 @@ class RelationsCommand:
 
 
 @dataclass
-class ComparePendulum:
-    """CaDM, Random relation and R7 on the pendulum beside random, nominal and oracle rows. Resumes when repeated."""
-
-    preset: PresetName = "quick"
-    """quick: fewer iterations and a cheaper planner, half an hour on two cores; paper: the published protocol."""
-    seeds: str | None = None
-    """A count (3) or a list (0,4,7); by default the preset's."""
-    rows: str = "cadm,random,r7"
-    """Comma-separated rows to train."""
-    out: Path | None = None
-    """Folder of the runs and the report; by default runs/pendulum-PRESET."""
-    workers: int | None = None
-    """Runs at once; by default one a core."""
-    launcher: LauncherName = "local"
-    """Where they run."""
-
-    def run(self) -> None:
-        """Train, evaluate and report."""
-        from dataclasses import replace
-
-        from sprii_train.control.relations import CONTROL_RECIPES
-        from sprii_train.experiments.grid import run_grid
-        from sprii_train.experiments.pendulum import PRESETS, cells
-        from sprii_train.experiments.seeds import parse_seeds
-        from sprii_train.reports.page import print_page, write_page
-        from sprii_train.reports.pendulum import page, videos
-
-        preset, root = PRESETS[self.preset], self.out or Path(f"runs/pendulum-{self.preset}")
-        rows = tuple(name.strip() for name in self.rows.split(","))
-        if unknown := [name for name in rows if name not in CONTROL_RECIPES]:
-            raise ValueError(f"--rows names {unknown[0]!r}; legal: {', '.join(CONTROL_RECIPES)}")
-        if len(set(rows)) < len(rows):
-            raise ValueError(f"--rows names a row twice: {self.rows}")
-        _check_workers(self.workers)
-        if self.seeds is not None:
-            preset = replace(preset, seeds=parse_seeds(self.seeds))
-        check_folder(root)
-        planned = cells(preset, rows)
-        found = run_grid(planned, root / "cells", workers=self.workers, launcher=self.launcher)
-        written = [f"sprii pendulum compare --preset {self.preset}"]
-        for name, default in (("seeds", None), ("rows", "cadm,random,r7"), ("out", None)):
-            if (given := getattr(self, name)) != default:
-                written.append(f"--{name} {shlex.quote(str(given))}")
-        told = page(found, self.preset, preset, " ".join(written))
-        write_page(told, root)
-        videos(found, planned, root / "cells", root)
-        print_page(told)
-        print(f"\nreport: {root / 'report.html'}\nrows:   {root / 'results.json'}\nvideos: {root}/*.gif")
-
-
-@dataclass
 class TrainPendulum:
     """Train one row with one seed: collect, train on everything collected, again. Resumes when repeated."""
 
     recipe: Positional[str] = "cadm"
     """cadm, random or r7."""
     preset: PresetName = "quick"
-    """Budget, as of compare."""
+    """Budget, as of sprii reproduce tab:pendulum-r7."""
     seed: int = 0
     """Of weights, systems, starts, noise and batches."""
     iterations: int | None = None
@@ -436,26 +393,22 @@ class TrainPendulum:
 
         from sprii_train.checkpoints import save
         from sprii_train.control.loop import train_control
-        from sprii_train.experiments.pendulum import PRESETS
+        from sprii_train.recipes import CONTROL_RECIPES, recipe
+        from sprii_train.settings import PENDULUM
 
         if self.iterations is not None:
             integer("--iterations", self.iterations, least=1, most=10_000)
         integer("--seed", self.seed)
-        base = PRESETS[self.preset].run
-        config = replace(
-            base,
-            recipe=self.recipe,
-            iterations=base.iterations if self.iterations is None else self.iterations,
-            training=replace(base.training, seed=self.seed),
-            device=self.device,
-        )
+        arm, spent = recipe(self.recipe, CONTROL_RECIPES), PENDULUM.budget(self.preset)
+        steps = spent.train.steps if self.iterations is None else self.iterations
+        run = replace(spent.train, steps=steps, seed=self.seed, device=self.device)
         root = self.out or Path(f"runs/pendulum-{self.preset}-{self.recipe}-{self.seed}")
         check_folder(root)
 
         def report(iteration: int, values: dict[str, float]) -> None:
-            print(f"iteration {iteration}/{config.iterations}  collected return {values['return']:.0f}", flush=True)
+            print(f"iteration {iteration}/{steps}  collected return {values['return']:.0f}", flush=True)
 
-        learner, _ = train_control(config, root, report)
+        learner, _ = train_control(run, spent.learner, arm, root, report)
         save(learner.cpu(), root / "model")
         print(f"model: {root / 'model'}")
 
@@ -507,13 +460,9 @@ class EvaluatePendulum:
 
 @dataclass
 class PendulumCommand:
-    """Model-based control of the pendulum: train, evaluate or compare."""
+    """Model-based control of the pendulum: train a model, or evaluate it."""
 
-    command: (
-        Annotated[ComparePendulum, subcommand("compare")]
-        | Annotated[TrainPendulum, subcommand("train")]
-        | Annotated[EvaluatePendulum, subcommand("evaluate")]
-    )
+    command: Annotated[TrainPendulum, subcommand("train")] | Annotated[EvaluatePendulum, subcommand("evaluate")]
 
     def run(self) -> None:
         """Run the chosen one."""

@@ -23,6 +23,8 @@ ALIGN = Objective(lambda_p=1.0)
 JOINT = Objective(lambda_p=1.0, lambda_x=0.1)
 LINKED = "linked"
 """The kernel of recipes whose donors come from a graph over training episodes; see `experiments.graphs`."""
+SHIFTED = "shifted"
+"""The kernel of recipes whose related donors are each given to the next recipient; see `control.relations`."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,15 @@ SPRING_RECIPES: dict[str, Recipe] = _named(
 )
 """Sensitivity to the relation weights (`app:spring-lambda`); the default is `align-cross`."""
 
-EVERY_RECIPE: dict[str, Recipe] = RECIPES | POKE_RECIPES | SPRING_RECIPES
+_R7 = Objective(lambda_p=0.003, target_std=0.1)
+CONTROL_RECIPES: dict[str, Recipe] = _named(
+    Recipe("cadm", "CaDM", Objective(target_std=0.1)),
+    Recipe("random", "Random relation", _R7, kernel=SHIFTED),
+    Recipe("r7", "SPRII (R7)", _R7),
+)
+"""Which contexts are aligned while CaDM, whose own loss has weight 1, trains online (`app:pendulum-control`)."""
+
+EVERY_RECIPE: dict[str, Recipe] = RECIPES | POKE_RECIPES | SPRING_RECIPES | CONTROL_RECIPES
 
 
 def recipe(name: str, among: Mapping[str, Recipe] = RECIPES) -> Recipe:

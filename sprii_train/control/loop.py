@@ -10,12 +10,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 from sprii_envs import files
-from sprii_envs.fields import check, choice, flag, instance, integer
+from sprii_envs.fields import check, flag, instance, integer
 from sprii_envs.world import rollout
 from sprii_train.checkpoints import CheckpointError, load_training_state, save_training_state
 from sprii_train.control import pendulum
@@ -23,11 +23,12 @@ from sprii_train.control.agent import planning_policy, random_policy
 from sprii_train.control.controllers import CONTROLLERS, Config
 from sprii_train.control.draws import COLLECTION, draw
 from sprii_train.control.experience import Experience
-from sprii_train.control.relations import CONTROL_RECIPES, ControlRecipe
+from sprii_train.control.relations import check_recipe
 from sprii_train.control.training import ControlTraining, build_optimizer, train_iteration, updates_done
 from sprii_train.fit import usable_device
 from sprii_train.identity import cell_code, digest
 from sprii_train.learners.cadm import CaDM, CaDMConfig
+from sprii_train.recipes import Recipe
 from sprii_train.records import Records
 
 Report = Callable[[int, dict[str, float]], None]
@@ -35,50 +36,37 @@ Report = Callable[[int, dict[str, float]], None]
 
 @dataclass(frozen=True)
 class ControlRun:
-    """One seed of one row of `tab:pendulum-r7`; the defaults are the published protocol.
+    """One run, whatever its learner and recipe; the defaults are the published protocol.
 
     Attributes:
-        recipe: name in `relations.CONTROL_RECIPES`.
-        iterations: of collection and training; the first collects with random actions.
+        steps: iterations of collection and training; the first collects with random actions.
         episodes: collected in an iteration, all at once.
         cloned: one system and one start for all episodes of an iteration, as in the published code.
         controller: of collection.
-        learner, training: `training.seed` is the seed of the run: of weights, draws, noise and batches.
+        training: after each collection.
+        seed: of weights, draws, noise and batches.
         device: a torch device.
     """
 
-    recipe: str = "cadm"
-    iterations: int = 20
+    steps: int = 20
     episodes: int = 10
     cloned: bool = False
     controller: Config = CONTROLLERS["cem"]
-    learner: CaDMConfig = field(default_factory=CaDMConfig)
-    training: ControlTraining = field(default_factory=ControlTraining)
+    training: ControlTraining = ControlTraining()  # noqa: RUF009 (frozen)
+    seed: int = 0
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        check(self, choice, "recipe", legal=CONTROL_RECIPES)
-        check(self, integer, "iterations", "episodes", least=1)
+        check(self, integer, "steps", "episodes", least=1)
+        check(self, integer, "seed")
         check(self, flag, "cloned")
         check(self, instance, "controller", of=get_args(Config))
-        check(self, instance, "learner", of=CaDMConfig)
         check(self, instance, "training", of=ControlTraining)
         check(self, instance, "device", of=str)
 
-    @property
-    def seed(self) -> int:
-        """Of everything in the run."""
-        return self.training.seed
-
-    def identity(self) -> dict[str, Any]:
-        """Everything that the weights depend on."""
-        recipe: ControlRecipe = CONTROL_RECIPES[self.recipe]
-        told = {k: v for k, v in asdict(self).items() if k not in ("device", "recipe")}
-        return told | {
-            "recipe": asdict(recipe),
-            "controller": repr(self.controller),
-            "code": cell_code(CaDM, type(self.controller), collect, train_iteration, build_optimizer),
-        }
+    def law(self) -> dict[str, Any]:
+        """What the weights depend on."""
+        return {k: v for k, v in asdict(self).items() if k != "device"} | {"controller": repr(self.controller)}
 
 
 def collect(run: ControlRun, learner: CaDM, experience: Experience, iteration: int) -> float:
@@ -100,10 +88,14 @@ def collect(run: ControlRun, learner: CaDM, experience: Experience, iteration: i
     return float(found.rewards.sum(1).mean())
 
 
-def train_control(run: ControlRun, folder: Path, report: Report | None = None) -> tuple[CaDM, list[dict[str, Any]]]:
+def train_control(
+    run: ControlRun, config: CaDMConfig, recipe: Recipe, folder: Path, report: Report | None = None
+) -> tuple[CaDM, list[dict[str, Any]]]:
     """Run what is left of all iterations.
 
     Args:
+        config: of the learner.
+        recipe: of Align alone, see `relations.check_recipe`.
         folder: gets `iterations.json`, `metrics.jsonl`, TensorBoard events, the experience and a checkpoint. A finished
             run that is there is loaded, and a line on stderr says so.
         report: called after each iteration with its number, from 1, and values.
@@ -113,33 +105,33 @@ def train_control(run: ControlRun, folder: Path, report: Report | None = None) -
         seconds of collection and training, the hash of all experience.
 
     Raises:
-        ValueError: for a device that this machine lacks; nothing is written.
+        ValueError: for another config or recipe, or a device that this machine lacks; nothing is written.
         CheckpointError: if the folder is damaged or of another run, also of one with another number of iterations.
         NonFiniteLoss: naming iteration, epoch, update and term.
     """
-    device = usable_device(run.device)
+    check_recipe(recipe)
+    learner = CaDM(config, seed=run.seed).to(usable_device(run.device))
     folder.mkdir(parents=True, exist_ok=True)
-    learner = CaDM(run.learner, seed=run.seed).to(device)
     optimizer = build_optimizer(learner, run.training)
     cell_code.cache_clear()
-    claim = digest(repr(run.identity()))[:16]
-    start = load_training_state(folder / "checkpoints", learner, optimizer, claim, run.iterations)
-    if start == run.iterations:
+    code = cell_code(CaDM, type(run.controller), collect, train_iteration, build_optimizer)
+    claim = digest(repr((run.law(), config, recipe, code)))[:16]
+    start = load_training_state(folder / "checkpoints", learner, optimizer, claim, run.steps)
+    if start == run.steps:
         print(f"{folder} holds this run, finished: its weights of iteration {start} are loaded", file=sys.stderr)
-    rows, experience = [], Experience(
-        run.learner.observation_dim, run.learner.action_dim, tuple(pendulum.WORLD.properties.names)
-    )  # fmt: skip
+    experience = Experience(config.observation_dim, config.action_dim, tuple(pendulum.WORLD.properties.names))
+    rows: list[dict[str, Any]] = []
     if start:
         experience = Experience.load(folder / f"experience-{start}")
         rows = _rows(folder / "iterations.json", start, experience.digest())
     _collect(folder, start)
     with Records(folder, updates_done(optimizer)) as records:
-        for iteration in range(start, run.iterations):
+        for iteration in range(start, run.steps):
             began = time.perf_counter()
             collected = collect(run, learner.eval(), experience, iteration)
             seconds = time.perf_counter() - began
             done = train_iteration(
-                learner.train(), optimizer, experience, iteration, run.training, CONTROL_RECIPES[run.recipe], records
+                learner.train(), optimizer, experience, iteration, run.training, recipe, records, seed=run.seed
             )
             told = {"collected_return": collected, "collection_seconds": seconds, "training_seconds": done.seconds}
             rows.append(

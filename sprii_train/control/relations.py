@@ -1,59 +1,32 @@
-"""Which contexts are aligned while CaDM trains online: the recipes CaDM, Random and R7 (`app:pendulum-control`)."""
+"""Pairs of histories whose contexts are aligned while CaDM trains online (`app:pendulum-control`)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sprii_envs.fields import check, choice, instance, integer
-from sprii_envs.relations import SAME_SYSTEM, PairSampler
+from sprii_envs.fields import instance
+from sprii_envs.relations import SAME_SYSTEM, PairSampler, Uniform
 from sprii_envs.relations.streams import WINDOWS, below, stream
 from sprii_train.control.anchors import Anchors
 from sprii_train.control.experience import Experience, Rows
 from sprii_train.objectives import AlignTerms, align
 from sprii_train.protocol import Objective
+from sprii_train.recipes import SHIFTED, Recipe
 
 
-@dataclass(frozen=True)
-class ControlRecipe:
-    """One row of `tab:pendulum-r7`.
-
-    Attributes:
-        name: key on the command line and in files.
-        label: as the paper's table prints it.
-        objective: weight and variance target of Align; CaDM's own loss has weight 1.
-        donors: `same-system`, or `shifted`: the same donors, each given to the next recipient of the batch.
-        systems: pairs in a draw at most, one for each system.
-    """
-
-    name: str
-    label: str
-    objective: Objective = Objective(target_std=0.1)  # noqa: RUF009 (frozen)
-    donors: Literal["same-system", "shifted"] = "same-system"
-    systems: int = 32
-
-    def __post_init__(self) -> None:
-        check(self, instance, "name", "label", of=str)
-        check(self, instance, "objective", of=Objective)
-        check(self, choice, "donors", legal=("same-system", "shifted"))
-        check(self, integer, "systems", least=2)
-        if self.objective.lambda_x or self.objective.lambda_nce:
-            raise ValueError("ControlRecipe.objective has Cross or InfoNCE; legal: Align alone (lambda_p)")
-
-
-_R7 = Objective(lambda_p=0.003, target_std=0.1)
-
-CONTROL_RECIPES: Mapping[str, ControlRecipe] = {
-    recipe.name: recipe
-    for recipe in (
-        ControlRecipe("cadm", "CaDM"),
-        ControlRecipe("random", "Random relation", _R7, "shifted"),
-        ControlRecipe("r7", "SPRII (R7)", _R7),
-    )
-}
+def check_recipe(recipe: Recipe) -> None:
+    """ValueError for a recipe of other terms than Align, or other pairs than those of one system, shifted or not."""
+    objective, kernel = instance("recipe", recipe, of=Recipe).objective, recipe.kernel
+    if objective.lambda_x or objective.lambda_nce:
+        raise ValueError(f"the arm {recipe.name!r} has Cross or InfoNCE; legal in control: Align alone (lambda_p)")
+    paired = recipe.relation == SAME_SYSTEM and recipe.alpha is None and kernel in (Uniform(), SHIFTED)
+    if not paired or recipe.context != "split":
+        raise ValueError(
+            f"the arm {recipe.name!r} has the context {recipe.context!r}, the relation {recipe.relation} and the "
+            f"kernel {kernel}; legal in control: the split context and pairs of one system, uniform or {SHIFTED!r}"
+        )
 
 
 class RelatedAnchors(NamedTuple):
@@ -73,14 +46,23 @@ class RelationPairs:
         anchors: their anchors.
         which: numbers of the anchors that may be drawn, increasing: those trained on.
         history: K, transitions of a full history.
-        recipe: donors, and pairs in a draw at most.
+        shifted: whether each donor is given to the next recipient of the draw.
+        systems: pairs in a draw at most.
         seed: of the draws, which are functions of it and of the update; their streams are their own.
     """
 
     def __init__(
-        self, experience: Experience, anchors: Anchors, which: Rows, *, history: int, recipe: ControlRecipe, seed: int
+        self,
+        experience: Experience,
+        anchors: Anchors,
+        which: Rows,
+        *,
+        history: int,
+        shifted: bool,
+        systems: int,
+        seed: int,
     ) -> None:
-        self.recipe, self.seed = recipe, seed
+        self.shifted, self.systems, self.seed = shifted, systems, seed
         self.full = which[anchors.time[which] >= history]
         self.count = np.bincount(anchors.episode[self.full], minlength=len(experience))
         self.first = np.cumsum(self.count) - self.count
@@ -98,13 +80,13 @@ class RelationPairs:
         if self._sampler is None or self.eligible < 2:
             return None
         step += (iteration << 44) + (epoch << 32)
-        pairs = self._sampler.batch(step, min(self.recipe.systems, self.eligible))
+        pairs = self._sampler.batch(step, min(self.systems, self.eligible))
         times = stream(self.seed, step, WINDOWS)
         recipient, donor = (
             self.full[self.first[episode] + below(times, self.count[episode])]
             for episode in (self._sampler.table.rows[side] for side in (pairs.recipient, pairs.donor))
         )
-        return RelatedAnchors(recipient, donor if self.recipe.donors == "same-system" else np.roll(donor, 1))
+        return RelatedAnchors(recipient, np.roll(donor, 1) if self.shifted else donor)
 
 
 def align_members(contexts: Tensor, objective: Objective) -> AlignTerms:

@@ -18,11 +18,12 @@ from torch.nn.utils import get_total_norm
 from sprii_envs.fields import check, instance, integer, number
 from sprii_train.control.anchors import TrainingRows, anchors, epoch_order, rows, split
 from sprii_train.control.experience import Experience
-from sprii_train.control.relations import CONTROL_RECIPES, ControlRecipe, RelatedAnchors, RelationPairs, align_members
+from sprii_train.control.relations import RelatedAnchors, RelationPairs, align_members, check_recipe
 from sprii_train.control.tables import Tables, standardised
 from sprii_train.fit import NonFiniteLoss
 from sprii_train.learners.cadm import CaDM
 from sprii_train.protocol import Objective
+from sprii_train.recipes import CONTROL_RECIPES, SHIFTED, Recipe
 from sprii_train.records import Records
 
 _CHUNK = 8192  # rows validated at a time: bounds memory
@@ -40,7 +41,7 @@ class ControlTraining:
         validation, validation_limit: share of the anchors held out, drawn anew at every iteration; at most so many.
         early_stop: persistence of the rolling mean of the validation loss that ends an iteration's epochs, see
             `has_risen`; published with 0.99. None: no early stop, and one validation an iteration.
-        seed: of batches, validation anchors and related pairs.
+        systems: related pairs in an update at most, one for each system.
     """
 
     epochs: int = 5
@@ -51,11 +52,12 @@ class ControlTraining:
     validation: float = 0.1
     validation_limit: int = 5000
     early_stop: float | None = None
-    seed: int = 0
+    systems: int = 32
 
     def __post_init__(self) -> None:
         check(self, integer, "epochs", "batch", least=1)
-        check(self, integer, "first_anchor", "dropped_transitions", "validation_limit", "seed")
+        check(self, integer, "first_anchor", "dropped_transitions", "validation_limit")
+        check(self, integer, "systems", least=2)
         check(self, number, "learning_rate", above=0)
         check(self, number, "validation", least=0, below=1)
         check(self, number, "early_stop", least=0, below=1, optional=True)
@@ -108,26 +110,29 @@ def train_iteration(
     experience: Experience,
     iteration: int,
     config: ControlTraining,
-    recipe: ControlRecipe = CONTROL_RECIPES["cadm"],
+    recipe: Recipe = CONTROL_RECIPES["cadm"],
     records: Records | None = None,
+    *,
+    seed: int = 0,
 ) -> IterationReport:
     """Refit the statistics, then train on all experience, in place.
 
     Args:
         learner, optimizer: carried from iteration to iteration; the latter is of `build_optimizer`.
-        iteration: from 0; with the config's seed it decides every draw.
+        iteration: from 0; with the seed it decides every draw.
         recipe: under every recipe the weights are CaDM's to the last bit while fewer than two systems are eligible.
         records: gets the means of each epoch, at the number of updates since the start.
+        seed: of batches, validation anchors and related pairs.
 
     Raises:
-        ValueError: for experience without a row to train on, or a config, recipe or iteration that is none.
+        ValueError: for experience without a row to train on, or a config, recipe, iteration or seed that is none.
         NonFiniteLoss: naming term, iteration, epoch and update, before that update changes a weight.
     """
-    iteration = integer("iteration", iteration)
+    iteration, seed = integer("iteration", iteration), integer("seed", seed)
     instance("config", config, of=ControlTraining)
-    instance("recipe", recipe, of=ControlRecipe)
+    check_recipe(recipe)
     began, start = time.perf_counter(), updates_done(optimizer)
-    key = {"seed": config.seed, "iteration": iteration}
+    key = {"seed": seed, "iteration": iteration}
     at = anchors(
         experience.lengths, window=learner.config.window, first=config.first_anchor, dropped=config.dropped_transitions
     )
@@ -135,7 +140,10 @@ def train_iteration(
     used, validated = rows(at, trained), rows(at, held_out)
     if not len(used.anchor):
         raise ValueError(f"{len(experience)} episodes have no row to train on; collect more or longer ones")
-    pairs = RelationPairs(experience, at, trained, history=learner.history, recipe=recipe, seed=config.seed)
+    pairs = RelationPairs(
+        experience, at, trained, history=learner.history, shifted=recipe.kernel == SHIFTED, systems=config.systems,
+        seed=seed,
+    )  # fmt: skip
     tables = standardised(learner, experience, at)
     losses: dict[str, float] = {}
     validation: list[float] = []

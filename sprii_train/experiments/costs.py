@@ -29,15 +29,17 @@ def estimate(target: Target, preset: str, rate: float | None = None) -> float | 
         spent, arms = named_setting(group.world).budget(preset), group.arms(preset)
         if spent.step_seconds is None:
             return None
+        acting = 0.0 if spent.trials is None else spent.trials.seconds
         total += len(spent.sources) * group.sources(arms) * spent.train.steps * spent.step_seconds
+        total += len(spent.sources) * group.acting * acting
         updates = readers.updates if spent.reader_steps is None else spent.reader_steps
         route_updates = readers.route_updates if spent.route_steps is None else spent.route_steps
         for measure in (MEASURES[name] for name in group.measures):
             fits = measure.reader_fits * updates + measure.route_fits * route_updates
             count = 1 if measure.once else spent.readers
             share = 0.2 if preset == "smoke" else 1.0
-            acting = spent.trials.seconds if measure.trials and spent.trials is not None else 0.0
-            total += len(spent.sources) * len(arms) * (share * measure.seconds + count * fits * READER_SECONDS + acting)
+            each = share * measure.seconds + count * fits * READER_SECONDS + measure.trials * acting
+            total += len(spent.sources) * len(arms) * each
     return total * REFERENCE_RATE / (product_rate() if rate is None else rate)
 
 

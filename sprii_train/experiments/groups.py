@@ -61,8 +61,11 @@ class Unit(Protocol):
         world: name in `settings.SETTINGS`.
         recipes: arms, in the order of the table.
         measures: names in `measures.MEASURES` that its sources are measured by.
+        acting: evaluations of each seed that are of no source, as a share of one that is.
     """
 
+    @property
+    def acting(self) -> float: ...
     @property
     def world(self) -> str: ...
     @property
@@ -94,6 +97,7 @@ class Group:
     recipes: tuple[str, ...]
     measures: tuple[str, ...] = ("formation",)
     core: tuple[str, ...] = ()
+    acting: float = 0.0
 
     def arms(self, preset: str) -> tuple[str, ...]:
         """The arms of a preset."""
@@ -121,13 +125,14 @@ class Pairings:
     """Pairing laws of one setting, audited; nothing is trained but the teacher of an inferred relation.
 
     Attributes:
-        world, recipes: as of a unit.
+        world, recipes, acting: as of a unit.
         splits: audited, each by itself.
     """
 
     world: str
     recipes: tuple[str, ...]
     splits: tuple[str, ...] = ("train",)
+    acting: float = 0.0
 
     @property
     def measures(self) -> tuple[str, ...]:

@@ -19,7 +19,6 @@ from sprii_train.experiments.grid import Report, folder_of, locked
 from sprii_train.identity import cell_code, code_of
 from sprii_train.learners import LEARNERS, learner_of
 from sprii_train.recipes import LINKED, Recipe
-from sprii_train.records import training_seconds
 from sprii_train.settings.base import Setting, Trials
 
 
@@ -213,7 +212,7 @@ class SourceCell:
             "label": self.recipe.label,
             "seed": self.train.seed,
             "steps": self.train.steps,
-            "train_seconds": training_seconds(folder, self.train.steps),
+            "train_seconds": self.setting.seconds(folder, self.train),
             "parameters": sum(p.numel() for p in source.learner.parameters()),
         }
         measure = self.measure

@@ -18,6 +18,7 @@ from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import ENGINE, TrainConfig, fit, resolve_precision, what_matters
 from sprii_train.learners import learner_of
 from sprii_train.recipes import Recipe
+from sprii_train.records import training_seconds
 
 PRESET_NAMES = ("smoke", "quick", "states", "paper")
 
@@ -113,6 +114,7 @@ class Setting:
         case_horizons, case_count: of those, steps ahead and cases a system.
         unsealed: whether reports measure sealed splits too, as the paper's do. Nothing is ever fitted there.
         claims: of the report `setting:NAME`, see `reports.claims.Claim`.
+        arms: of that report, where its own loop takes other recipes than most.
     """
 
     name: str
@@ -132,6 +134,7 @@ class Setting:
     case_count: int = 16
     unsealed: bool = False
     claims: tuple[Any, ...] = field(default=(), repr=False)
+    arms: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not self.factors:
@@ -253,6 +256,10 @@ class Setting:
             diagnostics=[often] if joint else [],
         )  # fmt: skip
         return learner
+
+    def seconds(self, folder: Path, train: Any) -> float:
+        """Seconds that the finished source in a folder has trained."""
+        return training_seconds(folder, train.steps)
 
     def law(self, train: Any) -> dict[str, Any]:
         """What the weights depend on of a budget's `train`."""

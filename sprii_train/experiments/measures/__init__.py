@@ -2,6 +2,7 @@
 
 from sprii_train.experiments.measures.atlas import atlas
 from sprii_train.experiments.measures.bottleneck import bottleneck
+from sprii_train.experiments.measures.control import control
 from sprii_train.experiments.measures.cost import cost
 from sprii_train.experiments.measures.direction import direction
 from sprii_train.experiments.measures.evidence import evidence
@@ -28,6 +29,7 @@ MEASURES: dict[str, Measure] = {
         Measure("atlas", atlas, readers=False, seconds=20.0),
         # An update of six horizons takes three times as long.
         Measure("bottleneck", bottleneck, ("present",), reader_fits=4 * 3),
+        Measure("control", control, readers=False, trials=True, seconds=5.0),
         Measure("cost", cost, readers=False, seconds=0.0),
         Measure("direction", direction, ("target",), simulated=True, readers=False, seconds=40.0),
         Measure("evidence", evidence, simulated=True, readers=False, seconds=30.0),

@@ -7,6 +7,7 @@ from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
 from sprii_train.experiments.targets.dclean_full import D_CLEAN_FULL_TARGETS
 from sprii_train.experiments.targets.inferred import INFERRED_TARGETS
 from sprii_train.experiments.targets.pairings import PAIRING_TARGETS
+from sprii_train.experiments.targets.pendulum import PENDULUM_TARGETS
 from sprii_train.experiments.targets.poke import POKE_TARGETS
 from sprii_train.experiments.targets.poke_direction import POKE_DIRECTION_TARGETS
 from sprii_train.experiments.targets.poke_infonce import POKE_INFONCE_TARGETS
@@ -43,6 +44,7 @@ TARGETS: dict[str, Target] = {
         *SPRING_GRADIENT_TARGETS,
         *SPRING_SEALED_TARGETS,
         *D_CLEAN_TARGETS,
+        *PENDULUM_TARGETS,
     )
 }
 

@@ -39,7 +39,7 @@ def setting_target(setting: Setting) -> Target:
     return Target(
         PREFIX + setting.name,
         f"Formation, Use and Value on {setting.name}",
-        (Group(setting.name, ARMS, MEASURES, CORE),),
+        (Group(setting.name, setting.arms or ARMS, MEASURES, () if setting.arms else CORE),),
         tables,
         setting.claims,
         partial=True,

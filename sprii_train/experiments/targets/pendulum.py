@@ -1,38 +1,28 @@
-"""The pendulum report: `tab:pendulum-r7` with its floor, probes and donors, beside the paper's numbers."""
+"""Table `tab:pendulum-r7`: CaDM, Random relation and SPRII (R7) on the pendulum, with its floor, probes and donors."""
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from sprii_envs.envs.pendulum import GROUPS
-from sprii_envs.files import read_json, write_whole
 from sprii_train.analysis.bootstrap import system_bootstrap
 from sprii_train.analysis.statistics import Contrast, Interval, difference, interval_difference, mean_of, over_sources
 from sprii_train.control.pendulum import WORLD
-from sprii_train.experiments.grid import folder_of
-from sprii_train.experiments.pendulum import ControlCell, ControlPreset, ReferenceCell
-from sprii_train.reports.claims import Arms, Claim, Verdict, extreme, judge
-from sprii_train.reports.page import Page, Picture, Table, number, paper_table_of, spread, versions
+from sprii_train.experiments.references import References
+from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, arrays_of
+from sprii_train.recipes import CONTROL_RECIPES
+from sprii_train.reports.claims import Arms, Claim, extreme
+from sprii_train.reports.control_figures import curves_figure, returns_figure
+from sprii_train.reports.page import Picture, Table, number, spread
 from sprii_train.reports.paper import paper_panels
 
-Row = Mapping[str, Any]
-
-COLOURS = {
-    "random-policy": "#c7c7c7",
-    "nominal": "#7f7f7f",
-    "cadm": "#4c72b0",
-    "random": "#c44e52",
-    "r7": "#2a8c55",
-    "oracle": "black",
-}
-TRAINED = ("cadm", "random", "r7")
+LABEL = "tab:pendulum-r7"
+COLOURS = {"random-policy": "#c7c7c7", "nominal": "#7f7f7f", "cadm": "#4c72b0"}
+COLOURS |= {"random": "#c44e52", "r7": "#2a8c55", "oracle": "black"}
+TRAINED = tuple(CONTROL_RECIPES)
 PAPER_ASSAY = {
     "r2_mass": (0.027, 0.012, 0.050),
     "r2_length": (0.670, 0.683, 0.669),
@@ -146,136 +136,65 @@ CLAIMS = (
 )  # fmt: skip
 
 
-def page(rows: Sequence[Row], preset_name: str, preset: ControlPreset, command: str) -> Page:
-    """The whole report of the rows of all cells."""
-    verdicts = judge(CLAIMS, rows) if preset.judged else [
-        Verdict("The paper's statements", "not tested", "this preset checks that everything runs")
-    ]  # fmt: skip
+def _tables(rows: Sequence[Row]) -> list[Table]:
     trained = [row for row in rows if "assay" in row]
-    tables = [_returns(rows), paper_table_of("The paper's", paper_panels("tab:pendulum-r7")[0])]
-    if trained:
-        tables += [_assay(trained), _iterations(trained)]
-    tables.append(_systems(rows))
-    starts = {
-        seed: {row["groups"][g]["starts"] for row in rows if row["seed"] == seed for g in GROUPS}
-        for seed in sorted({row["seed"] for row in rows})
-    }
-    same = all(len(found) == len(GROUPS) for found in starts.values())
-    random_data = {row["seed"]: set() for row in trained}
-    for row in trained:
-        random_data[row["seed"]].add(row["iterations"][0]["experience"])
-    facts = {
-        "Budget": f"{preset.run.iterations} iterations of {preset.run.episodes} episodes, seeds "
-        f"{', '.join(map(str, preset.seeds))}, {preset.episodes} episodes a group and seed; {preset.note}",
-        "Planner": repr(preset.run.controller),
+    return [_returns(rows), *([_assay(trained), _iterations(trained)] if trained else []), _systems(rows)]
+
+
+def _pictures(rows: Sequence[Row]) -> list[Picture]:
+    paper, bars = _paper_returns(), []
+    for arm, own in _by_arm(rows).items():
+        returns = [[row["groups"][group]["return"] for group in GROUPS] for row in own]
+        bars.append((str(own[0]["label"]), COLOURS[arm], returns, paper.get(arm)))
+    lines = [(str(row["label"]), COLOURS[row["arm"]], row["iterations"]) for row in rows if "iterations" in row]
+    dots, first = "Dots are seeds, bars their means; diamonds are the paper's.", "The first iteration acts at random."
+    pictures = [Picture("returns", "Return by group", dots, returns_figure(list(GROUPS), bars))]
+    if lines:
+        pictures.append(Picture("training", "Collected return by iteration", first, curves_figure(lines)))
+    return pictures
+
+
+def _facts(rows: Sequence[Row]) -> dict[str, str]:
+    trained, seeds = [row for row in rows if "iterations" in row], sorted({row["seed"] for row in rows})
+    starts = {seed: [{r["groups"][g]["starts"] for r in rows if r["seed"] == seed} for g in GROUPS] for seed in seeds}
+    same = all(len(found) == 1 for groups in starts.values() for found in groups)
+    data = {seed: {r["iterations"][0]["experience"] for r in trained if r["seed"] == seed} for seed in seeds}
+    return {
         "Systems and starts": f"{'the same' if same else 'NOT the same'} in all rows of a seed (SHA-256 by group): "
-        + "; ".join(f"seed {seed}: {', '.join(sorted(h[:8] for h in found))}" for seed, found in starts.items()),
-        "First, random data": "; ".join(
-            f"seed {seed}: {', '.join(sorted(h[:16] for h in found))}" for seed, found in random_data.items()
-        ) + ": one hash a seed is the same data in all its rows",
+        + "; ".join(f"seed {seed}: {_hashes(set().union(*found), 8)}" for seed, found in starts.items()),
+        "First, random data": "; ".join(f"seed {seed}: {_hashes(found, 16)}" for seed, found in data.items())
+        + ": one hash a seed is the same data in all its rows",
         "Data of a whole run": "; ".join(
             f"{row['label']}, seed {row['seed']}: {row['iterations'][-1]['experience'][:16]}" for row in trained
         ),
-        "Seconds": "; ".join(_seconds(row) for row in rows),
-        "Learner": ", ".join(f"{k} {v}" for k, v in asdict(preset.run.learner).items()),
-        "Training": ", ".join(f"{k} {v}" for k, v in asdict(preset.run.training).items() if k != "seed"),
-        "Versions": versions(),
-    }  # fmt: skip
-    pictures = [Picture("returns", "Return by group", "Dots are seeds, bars their means; diamonds are the paper's.",
-                        returns_figure(rows))]  # fmt: skip
-    if trained:
-        pictures.append(
-            Picture("training", "Collected return by iteration", "The first iteration acts at random.", curves(trained))
-        )
-    return Page(
-        title=f"Pendulum control: CaDM, Random relation and SPRII (R7), preset {preset_name}",
-        lead=f"tab:pendulum-r7. {preset.note[:1].upper()}{preset.note[1:]}. The oracle plans with the true equations "
-        "under the same planner: its return is the floor of the cost, and what it loses in OOD_c3 is the planner's own "
-        "loss. Episodes have an SD of about 100; rows of a seed meet the same systems and starts, so that differences "
-        "are judged over paired episodes.",
-        tables=tables,
-        verdicts=verdicts,
-        pictures=pictures,
-        command=command,
-        facts=facts,
-        data={"table": "tab:pendulum-r7", "preset": preset_name, "rows": [dict(row) for row in rows]},
-    )
+        "Seconds": "; ".join(map(_seconds, rows)),
+    }
 
 
-def videos(
-    rows: Sequence[Row], planned: Sequence[ControlCell | ReferenceCell], root: Path, out: Path, *, every: int = 2
-) -> list[Path]:
-    """A GIF a row of the first seed: the first episode of every group, side by side, every second frame."""
-    written, first = [], rows[0]["seed"]
-    for row, cell in zip(rows, planned, strict=True):
-        if row["seed"] != first:
-            continue
-        kept = read_json(folder_of(cell, root) / cell.arrays)
-        values = np.array([kept[group]["values"] for group in GROUPS])
-        courses = np.array([kept[group]["states"] for group in GROUPS])[:, ::every]
-        frames = []
-        for states in courses.swapaxes(0, 1):
-            pictures = WORLD.picture(states, values, (96, 96))
-            frames.append(Image.fromarray(np.concatenate(list(pictures), axis=1)))
+def _hashes(found: set[str], length: int) -> str:
+    return ", ".join(sorted(each[:length] for each in found))
+
+
+def _films(rows: Sequence[Row], *, every: int = 2) -> dict[str, bytes]:
+    """A GIF an arm of the first seed: the first episode of every group, side by side, every second frame."""
+    films = {}
+    for row in (row for row in rows if row["seed"] == rows[0]["seed"]):
+        kept = arrays_of(row, "control")
+        values = np.stack([kept[f"{group}|values"] for group in GROUPS])
+        courses = np.stack([kept[f"{group}|states"] for group in GROUPS])[:, ::every]
+        frames = [
+            Image.fromarray(np.concatenate(list(WORLD.picture(states, values, (96, 96))), axis=1))
+            for states in courses.swapaxes(0, 1)
+        ]
         data = io.BytesIO()
         frames[0].save(data, "GIF", save_all=True, append_images=frames[1:], duration=50 * every, loop=0)
-        write_whole(out / f"{row['arm']}.gif", data.getvalue())
-        written.append(out / f"{row['arm']}.gif")
-    return written
-
-
-def returns_figure(rows: Sequence[Row]) -> Figure:
-    """Mean return of every row in every group, seeds as dots, the paper's as diamonds."""
-    figure = Figure(figsize=(12.5, 4.6), layout="constrained")
-    axis = figure.subplots()
-    arms = _by_arm(rows)
-    width, paper = 0.8 / len(arms), _paper_returns()
-    for i, (arm, group_rows) in enumerate(arms.items()):
-        for x, group in enumerate(GROUPS):
-            values = [row["groups"][group]["return"] for row in group_rows]
-            at = x + (i - (len(arms) - 1) / 2) * width
-            label = str(group_rows[0]["label"]) if x == 0 else None
-            axis.bar(at, np.mean(values), 0.9 * width, color=COLOURS[arm], label=label)
-            axis.plot([at] * len(values), values, ".", color="white", markeredgecolor="black", markersize=6)
-            if arm in paper:
-                axis.plot(at, paper[arm][group], "D", color="gold", markeredgecolor="black", markersize=5)
-    axis.set_xticks(range(len(GROUPS)), list(GROUPS))
-    axis.set_ylabel("return of 200 steps")
-    axis.axhline(0.0, color="black", linewidth=0.8)
-    axis.grid(axis="y", alpha=0.3)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(ncols=len(arms), frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 1.1))
-    return figure
-
-
-def curves(rows: Sequence[Row]) -> Figure:
-    """Collected return and eligible systems by iteration."""
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for row in rows:
-        label = row["label"] if row["seed"] == rows[0]["seed"] else None
-        steps = range(1, len(row["iterations"]) + 1)
-        for axis, name in ((left, "collected_return"), (right, "eligible_systems")):
-            axis.plot(
-                steps, [i[name] for i in row["iterations"]], "o-", color=COLOURS[row["arm"]], markersize=3, label=label
-            )
-    left.set_ylabel("mean return of collected episodes")
-    right.set_ylabel("systems with two or more episodes")
-    left.legend(frameon=False, fontsize=9)
-    for axis in (left, right):
-        axis.set_xlabel("iteration")
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.grid(alpha=0.3)
-        axis.spines[["top", "right"]].set_visible(False)
-    return figure
+        films[f"{row['arm']}.gif"] = data.getvalue()
+    return films
 
 
 def _by_arm(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row["arm"], []).append(row)
-    order = [arm for arm in COLOURS if arm in found]
-    return {arm: found[arm] for arm in order}
+    arms = arms_of(rows)
+    return {arm: arms[arm] for arm in COLOURS if arm in arms}
 
 
 def _cell(rows: Sequence[Row], group: str) -> str:
@@ -296,19 +215,17 @@ def _returns(rows: Sequence[Row]) -> Table:
 
 
 def _assay(rows: Sequence[Row]) -> Table:
-    lines, grey = [], []
+    lines = []
     for arm, own in _by_arm(rows).items():
         lines.append([str(own[0]["label"]), *(spread(over_sources([row["assay"][k] for row in own])) for k in ASSAY)])
-        if arm in TRAINED:
-            grey.append(len(lines))
-            lines.append(["paper's", *(number(PAPER_ASSAY[k][TRAINED.index(arm)]) for k in ASSAY)])
+        lines.append(["paper's", *(number(PAPER_ASSAY[k][TRAINED.index(arm)]) for k in ASSAY)])
     note = (
         "Ridge probes of single full histories, fitted on 81 ID systems and scored on the 40 others; recursive "
         "prediction along logged actions of those 40, with the context of another episode of the system, or another "
         "system. The paper's bank is another one, so errors compare within a column of ours."
     )
     return Table("Probes and logged-action donors of the same checkpoints", ["Row", *ASSAY.values()], lines, note,
-                 frozenset(grey))  # fmt: skip
+                 frozenset(range(1, len(lines), 2)))  # fmt: skip
 
 
 def _iterations(rows: Sequence[Row]) -> Table:
@@ -321,7 +238,7 @@ def _iterations(rows: Sequence[Row]) -> Table:
         for row in rows
         for i, it in enumerate(row["iterations"])
     ]  # fmt: skip
-    columns = [
+    columns = (
         "Row",
         "Seed",
         "Iteration",
@@ -330,7 +247,7 @@ def _iterations(rows: Sequence[Row]) -> Table:
         "Updates",
         "Collect (s)",
         "Train (s)",
-    ]
+    )
     return Table("Training", columns, lines, "Eligible systems have two or more episodes; R7 draws one pair of each.")
 
 
@@ -363,9 +280,26 @@ def _seconds(row: Row) -> str:
     return f"{told}, collection {spent[0]:.0f}, training {spent[1]:.0f}"
 
 
-def _paper_returns() -> dict[str, dict[str, float]]:
-    panel = paper_panels("tab:pendulum-r7")[0]
+def _paper_returns() -> dict[str, list[float]]:
+    rows = {row[0]: row[1:] for row in paper_panels(LABEL)[0][1:]}
     return {
-        arm: {row[0]: float(row[1 + i].split(" ")[0].replace("−", "-")) for row in panel[1:]}
+        arm: [float(rows[group][i].split(" ")[0].replace("−", "-")) for group in GROUPS]
         for i, arm in enumerate(TRAINED)
     }
+
+
+PENDULUM_TARGETS = (
+    Target(
+        LABEL,
+        "Pendulum control: CaDM, Random relation and SPRII (R7)",
+        (References("pendulum"), Group("pendulum", TRAINED, ("control",))),
+        _tables,
+        CLAIMS,
+        _pictures,
+        note="The oracle plans with the true equations under the same planner: its return is the floor of the cost, "
+        "and what it loses in OOD_c3 is the planner's own loss. Episodes have an SD of about 100; rows of a seed meet "
+        "the same systems and starts, so that differences are judged over paired episodes.",
+        facts=_facts,
+        files=_films,
+    ),
+)

@@ -1,0 +1,41 @@
+"""What planning with one source's model reaches in every group of pendulums, and what its contexts hold and do."""
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sprii_train.control.assay import context_probes, donor_errors
+from sprii_train.control.assay_bank import experience
+from sprii_train.control.evaluation import PolicyOf, evaluate, learned
+from sprii_train.experiments.sources import Source
+from sprii_train.settings.pendulum import PendulumSetting
+
+Courses = dict[str, NDArray[np.float64]]
+
+
+def control(source: Source) -> dict[str, Any]:
+    """Rows by group, of the iterations, and of the assay of the store's logged episodes.
+
+    Kept beside the model: the course of each group's first episode, see `acted`.
+    """
+    run, trials, setting, learner = source.cell.train, source.cell.trials, source.setting, source.learner
+    assert isinstance(setting, PendulumSetting)
+    assert trials is not None
+    row, courses = acted(learned(learner, run.controller, seed=run.seed), run.seed, trials.episodes)
+    source.keep(courses)
+    train, held_out = (experience(source.store, split) for split in ("train", "validation"))
+    probes, donors = context_probes(learner, train, held_out), donor_errors(learner, held_out)
+    assay = {f"r2_{name}": float(scored.r2) for name, scored in probes.items()}
+    assay |= {"own_donor_h10": donors.matched_last, "wrong_minus_matched": donors.wrong_minus_matched}
+    return row | {"iterations": setting.iterations(source.folder), "assay": assay}
+
+
+def acted(policy_of: PolicyOf, seed: int, episodes: int) -> tuple[dict[str, Any], Courses]:
+    """Rows of every group and the seconds that took; `GROUP|states` and `GROUP|values` of each first episode."""
+    began = time.perf_counter()
+    trials = evaluate(policy_of, seed=seed, episodes=episodes)
+    row = {"evaluation_seconds": time.perf_counter() - began}
+    courses = {f"{g}|{name}": getattr(t, name)[0] for g, t in trials.items() for name in ("states", "values")}
+    return row | {"groups": {group: trial.row() for group, trial in trials.items()}}, courses

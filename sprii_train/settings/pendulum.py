@@ -1,0 +1,118 @@
+"""Pendulum control: CaDM, trained online on what it collects by planning (`app:pendulum-profile`)."""
+
+from pathlib import Path
+from typing import Any, get_args
+
+from sprii_envs.banks import Store
+from sprii_envs.files import read_json
+from sprii_train.checkpoints import CheckpointError
+from sprii_train.control.assay_bank import PROPERTIES, assay_bank
+from sprii_train.control.controllers import CEM, ICEM, Config
+from sprii_train.control.loop import ControlRun, train_control
+from sprii_train.control.training import ControlTraining
+from sprii_train.distributed import first
+from sprii_train.learners.cadm import CaDM, CaDMConfig
+from sprii_train.recipes import CONTROL_RECIPES, Recipe
+from sprii_train.settings.base import SMOKE_NOTE, Budget, Report, Setting, Trials, listed
+
+
+class PendulumSetting(Setting):
+    """A setting whose sources collect their own experience; its store is the log that all of them are probed on."""
+
+    def train(
+        self,
+        store: Store,
+        recipe: Recipe,
+        config: CaDMConfig,
+        train: ControlRun,
+        folder: Path,
+        *,
+        identity: dict[str, Any],
+        progress: Report,
+    ) -> CaDM:
+        """CaDM after all iterations; nothing of the store is read, and of several ranks the first does it."""
+        return first(lambda: train_control(train, config, recipe, folder, progress)[0].cpu())
+
+    def iterations(self, folder: Path) -> list[dict[str, Any]]:
+        """What `train_control` says of the iterations of a finished source."""
+        return read_json(folder / "iterations.json", CheckpointError)["iterations"]
+
+    def seconds(self, folder: Path, train: ControlRun) -> float:
+        """Of collection and training."""
+        return round(sum(i["collection_seconds"] + i["training_seconds"] for i in self.iterations(folder)), 1)
+
+    def law(self, train: ControlRun) -> dict[str, Any]:
+        """Everything but the device."""
+        return train.law()
+
+    def code(self) -> tuple[Any, ...]:
+        """The loop, and whatever plans in it."""
+        return train_control, *get_args(Config), type(self).learner_config, type(self).train
+
+    def facts(self, budget: Budget) -> dict[str, str]:
+        """Budget, planner, learner and training."""
+        run, trials, seeds = budget.train, budget.trials, ", ".join(map(str, budget.sources))
+        assert trials is not None
+        return {
+            "Budget": f"{run.steps} iterations of {run.episodes} episodes, seeds {seeds}, {trials.episodes} episodes a "
+            f"group and seed; {budget.note}",
+            "Planner": repr(run.controller),
+            "Learner": listed(budget.learner),
+            "Training": listed(run.training),
+        }
+
+
+CHEAP = ICEM(horizon=20)
+"""64 candidates, 10 elites, 3 iterations: 3,300 model steps a step and episode instead of CEM's 30,000."""
+
+PENDULUM_BUDGETS = {
+    "smoke": Budget(
+        CaDMConfig(encoder=(16, 16, 16), dynamics=(16, 16, 16, 16)),
+        ControlRun(
+            steps=2,
+            episodes=2,
+            cloned=True,  # so that there are pairs of one system
+            controller=CEM(candidates=8, elites=4, iterations=1, horizon=4),
+            training=ControlTraining(epochs=1),
+        ),
+        (0,),
+        1,
+        20,
+        SMOKE_NOTE,
+        judged=False,
+        step_seconds=0.15,
+        trials=Trials(2, seconds=0.3),
+    ),
+    "quick": Budget(
+        CaDMConfig(),
+        ControlRun(steps=8, controller=CHEAP),
+        (0,),
+        1,
+        3_000,
+        "8 of 20 iterations, planned by iCEM with 64 candidates, 10 elites, 3 iterations and 20 steps in place of CEM "
+        "with 200, 50, 5 and 30",
+        step_seconds=44.0,
+        trials=Trials(10, seconds=123.0),
+    ),
+    "paper": Budget(
+        CaDMConfig(),
+        ControlRun(),
+        (0, 1, 2),
+        3,
+        None,
+        "the published protocol",
+        step_seconds=210.0,
+        trials=Trials(10, seconds=960.0),
+    ),
+}
+
+PENDULUM = PendulumSetting(
+    "pendulum",
+    assay_bank,
+    properties=tuple(PROPERTIES.values()),
+    history=11,  # of 10 transitions
+    anchors=(10, 70, 130, 190),
+    budgets=PENDULUM_BUDGETS,
+    observation="observations",
+    arms=tuple(CONTROL_RECIPES),
+)
