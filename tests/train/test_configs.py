@@ -16,9 +16,7 @@ from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.readers import ReaderConfig
 from sprii_train.control.controllers import CONTROLLERS
 from sprii_train.control.loop import ControlRun
-from sprii_train.control.relations import CONTROL_RECIPES
 from sprii_train.control.training import ControlTraining
-from sprii_train.experiments import pendulum
 from sprii_train.experiments.sources import ReaderBudget
 from sprii_train.fit import TrainConfig
 from sprii_train.learners.ad import ADConfig
@@ -26,14 +24,14 @@ from sprii_train.learners.cadm import CaDMConfig
 from sprii_train.learners.jepa import JEPAConfig
 from sprii_train.protocol import Objective
 from sprii_train.recipes import RECIPES, Recipe
-from sprii_train.settings import POKE
+from sprii_train.settings import PENDULUM, POKE, Trials
 
 LEVELS = {"mass": 3, "drag": (0.5, 1.0)}
 CONFIGS: list[Any] = [
     TrainConfig(), JEPAConfig(), CaDMConfig(), ADConfig(), Objective(), ControlTraining(early_stop=0.9), ControlRun(),
     FitConfig(), ReaderConfig(prefix=1), RouteConfig(), GradientDiagnostic(), ReaderBudget(),
-    Recipe("a", "A", Objective(), alpha=0.5), RECIPES["align"], CONTROL_RECIPES["r7"], D_CLEAN,
-    pendulum.PRESETS["smoke"], POKE.budget("smoke"),
+    Recipe("a", "A", Objective(), alpha=0.5), RECIPES["align"], Trials(2), D_CLEAN,
+    PENDULUM.budget("smoke"), POKE.budget("smoke"),
     Uniform(2), Combinations(LEVELS), Interpolated(LEVELS), FactorialBlocks(LEVELS, 0, 1),
     *CONTROLLERS.values(), *(kind() for kind in KINDS.values() if kind.__module__.startswith("sprii_envs.")),
 ]  # fmt: skip

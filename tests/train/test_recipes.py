@@ -8,7 +8,7 @@ import pytest
 from sprii_envs.banks import Bank
 from sprii_envs.relations import SAME_ROLLOUT, SAME_SYSTEM, Derangement, PairSampler, Uniform
 from sprii_train.protocol import Objective
-from sprii_train.recipes import EVERY_RECIPE, LINKED, POKE_RECIPES, RECIPES, SPRING_RECIPES, recipe
+from sprii_train.recipes import CONTROL_RECIPES, EVERY_RECIPE, LINKED, POKE_RECIPES, RECIPES, SPRING_RECIPES, recipe
 
 EXPECTED = {
     "native": ("monolithic", SAME_SYSTEM, Uniform(), 0.0, 0.0),
@@ -68,7 +68,7 @@ def test_the_arms_of_pokeworld_and_springworld():
         "weights-0.25-0.1": (0.25, 0.1), "weights-4-0.1": (4.0, 0.1),
         "weights-1-0.025": (1.0, 0.025), "weights-1-0.4": (1.0, 0.4),
     }  # fmt: skip
-    assert len(EVERY_RECIPE) == len(RECIPES) + len(POKE_RECIPES) + len(SPRING_RECIPES)
+    assert len(EVERY_RECIPE) == sum(map(len, (RECIPES, POKE_RECIPES, SPRING_RECIPES, CONTROL_RECIPES)))
     assert all(arm.name == name and arm.context == "split" for name, arm in (POKE_RECIPES | SPRING_RECIPES).items())
     assert len({arm.label for arm in EVERY_RECIPE.values()}) == len(EVERY_RECIPE)
 
@@ -166,5 +166,7 @@ def test_names_that_a_table_does_not_support(poke_bank: Bank, bank: Bank):
         POKE_RECIPES["g1"].pairing(bank.split("train"))
     with pytest.raises(ValueError, match="unknown kernel 'linked'"):
         POKE_RECIPES["inferred"].pairing(poke_bank.split("train"))
+    with pytest.raises(ValueError, match="unknown kernel 'shifted'"):
+        CONTROL_RECIPES["random"].pairing(poke_bank.split("train"))
     with pytest.raises(ValueError, match="unknown relation 'G4'"):
         replace(POKE_RECIPES["g1"], relation="G4").pairing(poke_bank.split("train"))

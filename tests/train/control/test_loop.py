@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +15,25 @@ from sprii_train.control.controllers import CEM
 from sprii_train.control.draws import COLLECTION, EVALUATION, draw
 from sprii_train.control.experience import Experience
 from sprii_train.control.loop import ControlRun, collect, train_control
-from sprii_train.control.relations import CONTROL_RECIPES
 from sprii_train.control.training import ControlTraining
 from sprii_train.learners.cadm import CaDM, CaDMConfig
+from sprii_train.protocol import Objective
+from sprii_train.recipes import CONTROL_RECIPES, RECIPES, Recipe
 
 TINY = ControlRun(
-    iterations=3,
+    steps=3,
     episodes=2,
     controller=CEM(candidates=4, elites=2, iterations=1, horizon=3),
-    learner=CaDMConfig(encoder=(8,), dynamics=(8,), encoder_decay=(0.0, 0.0), dynamics_decay=(0.0, 0.0)),
-    training=ControlTraining(epochs=1, seed=3),
+    training=ControlTraining(epochs=1),
+    seed=3,
 )
+CONFIG = CaDMConfig(encoder=(8,), dynamics=(8,), encoder_decay=(0.0, 0.0), dynamics_decay=(0.0, 0.0))
+ONE = replace(TINY, steps=1)
+
+
+def trained(folder: Path, run: ControlRun = TINY, arm: str = "cadm", report: Any = None) -> Any:
+    """The learner, and the rows of the iterations."""
+    return train_control(run, CONFIG, CONTROL_RECIPES[arm], folder, report)
 
 
 def weights(learner: CaDM) -> dict[str, torch.Tensor]:
@@ -59,7 +68,7 @@ def test_unknown_group():
 
 
 def test_a_stopped_run_resumes_bit_for_bit(tmp_path: Path):
-    whole, rows = train_control(TINY, tmp_path / "whole")
+    whole, rows = trained(tmp_path / "whole")
     assert [row["episodes"] for row in rows] == [2, 4, 6]
 
     class Stop(Exception): ...
@@ -69,8 +78,8 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path: Path):
             raise Stop
 
     with pytest.raises(Stop):
-        train_control(TINY, tmp_path / "stopped", stop)
-    resumed, resumed_rows = train_control(TINY, tmp_path / "stopped")
+        trained(tmp_path / "stopped", report=stop)
+    resumed, resumed_rows = trained(tmp_path / "stopped")
     assert same(weights(whole), weights(resumed))
     assert [row["experience"] for row in rows] == [row["experience"] for row in resumed_rows]
     assert [p.name for p in (tmp_path / "stopped").glob("experience-*")] == ["experience-3"]
@@ -79,7 +88,7 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path: Path):
 
 def test_killed_between_experience_and_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """What was collected for an iteration that has no checkpoint is collected again, the same."""
-    whole, _ = train_control(TINY, tmp_path / "whole")
+    whole, _ = trained(tmp_path / "whole")
     replace_folder = os.replace
 
     def killed(source, target):
@@ -89,31 +98,37 @@ def test_killed_between_experience_and_checkpoint(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
-        train_control(TINY, tmp_path / "killed")
+        trained(tmp_path / "killed")
     monkeypatch.undo()
     assert {path.name for path in (tmp_path / "killed").glob("experience-*")} == {"experience-1", "experience-2"}
-    resumed, rows = train_control(TINY, tmp_path / "killed")
+    resumed, rows = trained(tmp_path / "killed")
     assert len(rows) == 3
     assert same(weights(whole), weights(resumed))
 
 
 def test_another_run_s_folder_is_refused(tmp_path: Path):
-    train_control(replace(TINY, iterations=1), tmp_path)
-    with pytest.raises(CheckpointError):
-        train_control(replace(TINY, iterations=1, recipe="r7"), tmp_path)
+    trained(tmp_path, ONE)
+    for run, config, arm in (
+        (ONE, CONFIG, "r7"),
+        (replace(ONE, episodes=3), CONFIG, "cadm"),
+        (replace(ONE, seed=4), CONFIG, "cadm"),
+        (ONE, replace(CONFIG, backward_weight=0.25), "cadm"),
+        (TINY, CONFIG, "cadm"),
+    ):
+        with pytest.raises(CheckpointError):
+            train_control(run, config, CONTROL_RECIPES[arm], tmp_path)
 
 
 @pytest.mark.parametrize("held", ["{}", '{"iterations": []}', '{"iterations": [1, 2, 3]}'])
 def test_lost_rows_are_named(tmp_path: Path, held: str):
-    train_control(TINY, tmp_path)
+    trained(tmp_path)
     (tmp_path / "iterations.json").write_text(held)
     with pytest.raises(CheckpointError, match=r"iterations.json is damaged: it lacks the rows"):
-        train_control(TINY, tmp_path)
+        trained(tmp_path)
 
 
 def test_first_data_are_the_same_for_every_recipe_and_the_weights_too_while_no_system_repeats(tmp_path: Path):
-    short = replace(TINY, iterations=1)
-    runs = {name: train_control(replace(short, recipe=name), tmp_path / name) for name in CONTROL_RECIPES}
+    runs = {name: trained(tmp_path / name, ONE, name) for name in CONTROL_RECIPES}
     assert len({rows[0]["experience"] for _, rows in runs.values()}) == 1
     assert {rows[0]["eligible_systems"] for _, rows in runs.values()} == {0}
     assert all(same(weights(runs["cadm"][0]), weights(learner)) for learner, _ in runs.values())
@@ -124,7 +139,7 @@ def test_collected_episodes_are_those_of_the_environment(tmp_path: Path):
     import gymnasium as gym
 
     store = Experience(3, 1, ("mass", "length"))
-    learner = CaDM(TINY.learner, seed=0)
+    learner = CaDM(CONFIG, seed=0)
     mean = collect(TINY, learner, store, 1)
     total = 0.0
     for episode in range(2):
@@ -143,23 +158,37 @@ def test_collected_episodes_are_those_of_the_environment(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"recipe": "r8"}, "legal: cadm, random, r7"), ({"iterations": 0}, ">= 1"), ({"episodes": 1.5}, ">= 1")],
+    [({"steps": 0}, ">= 1"), ({"episodes": 1.5}, ">= 1"), ({"seed": -1}, "seed is -1; legal: an integer >= 0")],
 )
 def test_illegal_runs(changes: dict, message: str):
     with pytest.raises(ValueError, match=message):
         replace(TINY, **changes)
 
 
-def test_identity_tells_runs_apart():
-    base = TINY.identity()
-    assert replace(TINY, device="cuda").identity() == base  # where, not what
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (RECIPES["cross"], "the arm 'cross' has Cross or InfoNCE; legal in control: Align alone"),
+        (Recipe("n", "N", Objective(lambda_nce=1.0)), "the arm 'n' has Cross or InfoNCE"),
+        (RECIPES["align-random"], r"'align-random' has .* the kernel Derangement\(.*; legal in control: .* 'shifted'"),
+        (RECIPES["same-rollout"], "the relation same rollout"),
+        (RECIPES["native"], "the context 'monolithic'"),
+    ],
+)
+def test_recipes_that_control_does_not_take(recipe: Recipe, message: str, tmp_path: Path):
+    with pytest.raises(ValueError, match=message):
+        train_control(TINY, CONFIG, recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_law_tells_runs_apart():
+    base = TINY.law()
+    assert replace(TINY, device="cuda").law() == base  # where, not what
     for change in (
-        {"recipe": "r7"},
         {"cloned": True},
         {"episodes": 3},
         {"controller": replace(TINY.controller, horizon=4)},
-        {"learner": replace(TINY.learner, members=2)},
         {"training": replace(TINY.training, epochs=3)},
-        {"training": replace(TINY.training, seed=4)},
+        {"seed": 4},
     ):
-        assert replace(TINY, **change).identity() != base, change
+        assert replace(TINY, **change).law() != base, change
