@@ -169,10 +169,8 @@ def without(names, *arguments):
         (("quickstart",), "train"),
         (("reproduce", "--list"), "train"),
         (("reproduce", "dclean"), "train"),
-        (("pendulum", "compare"), "train"),
         (("pendulum", "train"), "train"),
         (("pendulum", "evaluate", "model"), "train"),
-        (("overcooked", "compare"), "train,overcooked"),
         (("overcooked", "partners", "train"), "train,overcooked"),
         (("overcooked", "watch", "--ego", "a", "--partner", "b"), "train,overcooked"),
     ],
@@ -183,6 +181,22 @@ def test_a_command_without_its_extra_is_one_line(arguments, extras):
     names = ", ".join(EXTRAS).replace("sklearn", "scikit-learn")
     assert done.stderr == f"sprii: {arguments[0]} needs {names}: pip install 'sprii[{extras}]'\n"
     assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "now"),
+    [
+        (("pendulum", "compare"), "tab:pendulum-r7, and its --rows are --arms"),
+        (("overcooked", "compare"), "tab:overcooked-complete"),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--help",), ("--preset", "smoke", "--rows", "cadm"), ("--workers", "0", "x")])
+def test_a_command_that_was_replaced_says_by_what(arguments, now, options, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = in_process(monkeypatch, capsys, *arguments, *options)
+    assert (status, out) == (2, "")
+    assert err == f"sprii: sprii {' '.join(arguments)} is now sprii reproduce {now}\n"
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("arguments", [("bank", "list"), ("relations", "list"), ("--help",)])
@@ -249,8 +263,6 @@ def test_any_width_of_the_terminal_is_usable(columns):
         ("bank", "build", "d-clean", "bank", "--rollouts"),
         ("bank", "build", "d-clean", "bank", "--frames"),
         ("bank", "build", "d-clean", "bank", "--workers"),
-        ("pendulum", "compare", "--seeds"),
-        ("pendulum", "compare", "--workers"),
         ("pendulum", "train", "--seed"),
         ("pendulum", "train", "--iterations"),
         ("pendulum", "evaluate", "model", "--horizon"),
@@ -265,8 +277,6 @@ def test_any_width_of_the_terminal_is_usable(columns):
         ("overcooked", "partners", "train", "--max-steps"),
         ("overcooked", "partners", "train", "--view"),
         ("overcooked", "partners", "measure", "--episodes"),
-        ("overcooked", "compare", "--seeds"),
-        ("overcooked", "compare", "--workers"),
         ("overcooked", "watch", "--ego", "a", "--partner", "b", "--seed"),
     ],
 )

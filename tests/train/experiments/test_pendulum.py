@@ -1,0 +1,334 @@
+"""`tab:pendulum-r7`: its cells, the report of real rows of a tiny budget, its claims, and `sprii pendulum`."""
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_sources import silent
+
+import sprii_train.experiments.reproduce as reproducing
+from sprii_envs.banks import Store, StoreError, open_store
+from sprii_envs.envs.pendulum import GROUPS
+from sprii_envs.files import read_json
+from sprii_train.cli import main
+from sprii_train.control.assay_bank import assay_bank, experience, record, simulated
+from sprii_train.control.experience import Experience
+from sprii_train.control.loop import ControlRun
+from sprii_train.experiments import costs
+from sprii_train.experiments.grid import Cell, folder_of, work
+from sprii_train.experiments.groups import Scope
+from sprii_train.experiments.references import REFERENCES, ReferenceCell, References
+from sprii_train.experiments.reproduce import Plan, reproduce
+from sprii_train.experiments.sources import SourceCell
+from sprii_train.experiments.targets import TARGETS, target
+from sprii_train.reports.claims import judge
+from sprii_train.reports.page import Page
+from sprii_train.settings import PENDULUM, SETTINGS
+
+TARGET = TARGETS["tab:pendulum-r7"]
+TRAINED = ("cadm", "random", "r7")
+RESULTS = Path(__file__).parents[3] / "docs" / "results" / "pendulum-quick" / "results.json"
+
+
+def logged(steps: int = 30) -> Iterator[tuple[str, Experience]]:
+    """Two splits of a few systems at random."""
+    rng, every = np.random.default_rng(0), GROUPS["ID"].combinations()
+    for split, part in (("train", slice(0, 120, 10)), ("validation", slice(5, 120, 6))):  # both properties vary in both
+        store, own = Experience(3, 1, ("mass", "length")), every.values[part]
+        for _ in range(2):
+            seen, done = rng.normal(size=(len(own), steps + 1, 3)), rng.uniform(-1, 1, (len(own), steps, 1))
+            store.add(seen, done, every.ids[part], own)
+        yield split, store
+
+
+def small(folder: Path) -> Store:
+    """A bank of `logged`."""
+    path = folder / "small"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        record(path, logged())
+    return open_store(path)
+
+
+SMALL = replace(PENDULUM, store=small, anchors=(10, 20, 29))
+
+
+def serial(cells: list[Cell], root: Path, **_: Any) -> list[dict[str, Any]]:
+    """The grid in this process."""
+    for cell in cells:
+        work(cell, root, silent)
+    return [read_json(folder_of(cell, root) / cell.result) for cell in cells]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory):
+    """A folder of runs, and a function that reproduces into it."""
+    root, patch = tmp_path_factory.mktemp("pendulum"), pytest.MonkeyPatch()
+    patch.setitem(SETTINGS, "pendulum", SMALL)
+    patch.setattr(reproducing, "run_grid", serial)
+
+    def run(label: str = "tab:pendulum-r7", **changes: Any) -> tuple[Page, list[dict[str, Any]]]:
+        page = reproduce(Plan(target(label), "smoke", root, **changes), "sprii reproduce it")
+        return page, json.loads((root / label.replace(":", "-") / "results.json").read_text())["rows"]
+
+    yield root, run
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def told(runs: Any) -> tuple[Page, list[dict[str, Any]]]:
+    """The page and its rows at the smoke budget."""
+    return runs[1]()
+
+
+def test_cells_of_a_preset(tmp_path: Path):
+    spent, store = PENDULUM.budget("paper"), small(tmp_path)
+    planned = [c for g in TARGET.groups for c in g.cells(Scope(PENDULUM, spent, g.arms("paper"), store))]
+    assert len(planned) == 3 * (len(REFERENCES) + len(TRAINED))
+    assert len({folder_of(cell, Path()) for cell in planned}) == len(planned)
+    trained = [cell for cell in planned if isinstance(cell, SourceCell)]
+    assert [(c.recipe.name, c.train.seed) for c in trained] == [(r, s) for s in (0, 1, 2) for r in TRAINED]
+    one = trained[0]
+    for cell in trained:  # rows differ in nothing but recipe and seed
+        assert replace(cell, recipe=one.recipe, train=replace(cell.train, seed=0)) == one
+    references = [cell for cell in planned if isinstance(cell, ReferenceCell)]
+    assert {c.controller for c in references} == {one.train.controller}
+    assert {c.episodes for c in references} == {10}
+    published = spent.train
+    assert isinstance(published, ControlRun)
+    assert (published.steps, published.episodes, published.training.epochs) == (20, 10, 5)
+
+
+def test_a_source_s_folder_is_its_run_s(tmp_path: Path):
+    store, group = small(tmp_path), TARGET.groups[1]
+
+    def folder(**changes: Any) -> Path:
+        spent = PENDULUM.budget("smoke")
+        spent = replace(spent, **{k: changes.pop(k) for k in ("learner", "trials") if k in changes})
+        spent = replace(spent, train=replace(spent.train, **changes))
+        return folder_of(group.cells(Scope(PENDULUM, spent, ("r7",), store))[0], Path())
+
+    spent = PENDULUM.budget("smoke")
+    assert spent.trials is not None
+    assert folder(device="cuda") == folder(trials=replace(spent.trials, episodes=5)) == folder()
+    others = [
+        folder(steps=3),
+        folder(episodes=3),
+        folder(cloned=False),
+        folder(learner=replace(spent.learner, members=2)),
+    ]
+    others += [folder(controller=replace(spent.train.controller, horizon=5))]
+    others += [folder(training=replace(spent.train.training, systems=16))]
+    assert len({folder(), *others}) == 1 + len(others)
+
+
+def test_all_rows_meet_the_same_systems_and_data(told: Any):
+    _, rows = told
+    for group in GROUPS:
+        assert len({row["groups"][group]["starts"] for row in rows}) == 1
+    trained = [row for row in rows if "iterations" in row]
+    assert len({row["iterations"][0]["experience"] for row in trained}) == 1
+    assert [row["arm"] for row in rows] == [*REFERENCES, *TRAINED]
+    assert all(row["train_seconds"] > 0 and row["steps"] == 2 == len(row["iterations"]) for row in trained)
+    assert {"groups", "evaluation_seconds"} <= rows[0].keys() <= trained[0].keys()
+
+
+def test_report_and_films(told: Any, runs: Any):
+    page, rows = told
+    folder = runs[0] / "tab-pendulum-r7"
+    html = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.facts["Systems and starts"].startswith("the same in all rows")
+    assert page.facts["Planner of pendulum"].startswith("CEM(candidates=8")
+    assert page.facts["Budget"].startswith(
+        "pendulum: 2 iterations of 2 episodes, seeds 0, 2 episodes a group and seed; "
+    )
+    assert page.lead.startswith("tab:pendulum-r7. A check that everything runs; ")
+    assert "-326.5 ± 46.5 (96.7%)" in html
+    assert "nan" not in " ".join(cell for table in page.tables for row in table.rows for cell in row)
+    returns = page.tables[0]
+    assert [row[0] for row in returns.rows] == list(GROUPS)
+    oracle = next(row for row in rows if row["arm"] == "oracle")
+    assert returns.rows[0][-1] == f"{oracle['groups']['ID']['return']:.1f} (0.0%)"
+    assert list(page.files) == [f"{row['arm']}.gif" for row in rows]
+    film = Image.open(io.BytesIO(page.files["oracle.gif"]))
+    assert (film.size, getattr(film, "n_frames", 1)) == ((5 * 96, 96), 101)
+    assert (folder / "oracle.gif").read_bytes() == page.files["oracle.gif"]
+
+
+def test_arms_are_those_that_train(runs: Any, told: Any):
+    """References stay, and nothing that is there is run again."""
+    before = {path: path.stat().st_mtime_ns for path in (runs[0] / "cells").glob("*/*.json")}
+    page, rows = runs[1](arms=("r7",))
+    assert [row["arm"] for row in rows] == [*REFERENCES, "r7"]
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert page.tables[0].columns == ["Group", "Random policy", "Nominal model", "SPRII (R7)", "Oracle dynamics"]
+    again = {row["arm"]: row for row in told[1]}
+    assert all(row == again[row["arm"]] for row in rows)
+    with pytest.raises(ValueError, match="unknown arm 'oracle'; legal: cadm, random, r7"):
+        runs[1](arms=("oracle",))
+
+
+def test_two_seeds_have_a_spread(told: Any):
+    _, rows = told
+    tables = TARGET.tables([*rows, *(row | {"seed": 1} for row in rows)])
+    assert all("± 0.0 (" in cell for row in tables[0].rows for cell in row[1:])
+
+
+def test_the_setting_has_a_report_of_its_own(runs: Any):
+    """Of the arms that its loop takes; CaDM serves no reader of presents, which is said."""
+    page, rows = runs[1]("setting:pendulum", arms=("r7",))
+    assert target("setting:pendulum").groups[0].recipes == TRAINED
+    assert {"ratio", "rho_mass", "self", "correct"} <= rows[0]["validation"].keys()
+    assert page.facts["Not measured"] == "task needs the operation 'present', which CaDM lacks"
+
+
+def test_what_it_would_cost(monkeypatch: pytest.MonkeyPatch):
+    """Training, evaluation and assay of every arm, and the references' share of an evaluation."""
+    monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE)
+    spent = PENDULUM.budget("paper")
+    assert spent.step_seconds is not None
+    assert spent.trials is not None
+    each = 20 * spent.step_seconds + spent.trials.seconds + costs.MEASURES["control"].seconds
+    expected = 3 * (3 * each + References("pendulum").acting * spent.trials.seconds)
+    assert costs.estimate(TARGET, "paper") == pytest.approx(expected)
+
+
+def test_the_kept_rows_are_judged_as_before():
+    kept = json.loads(RESULTS.read_text(encoding="utf-8"))
+    verdicts = {verdict.text: verdict.status for verdict in judge(TARGET.claims, kept["rows"])}
+    assert verdicts == {verdict["claim"]: verdict["verdict"] for verdict in kept["verdicts"]}
+
+
+def planted(lead: float, noise: float, success: float = 1.0, seeds: int = 2) -> list[dict]:
+    """Rows whose R7 returns `lead` more than CaDM, episode by episode, up to the noise."""
+    assay = {"r2_mass": 0.1, "r2_length": 0.7, "own_donor_h10": 0.02, "wrong_minus_matched": 0.1}
+    rows = []
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        starts = {g: rng.normal(-300.0 - 500.0 * (g == "OOD_c3"), 100.0, 10) for g in GROUPS}
+        for arm in TRAINED:
+            groups = {}
+            for g in GROUPS:
+                returns = starts[g] + (lead * (arm == "r7") + noise * rng.normal(size=10) if arm != "cadm" else 0.0)
+                successes = [i < round(10 * success) for i in range(10)]
+                groups[g] = {"return": float(np.mean(returns)), "returns": list(returns), "success": success}
+                groups[g] |= {"successes": successes, "starts": f"{seed} {g}"}
+            rows.append({"arm": arm, "seed": seed, "groups": groups, "assay": assay})
+    return rows
+
+
+def statuses(rows: list[dict]) -> dict[str, str]:
+    return {v.text: v.status for v in judge(TARGET.claims, rows)}
+
+
+def test_differences_of_return_are_judged_over_paired_episodes():
+    """Episodes differ by 100, the rows by the lead alone: what counts is the paired difference against its margin."""
+    better, worse, same = statuses(planted(50.0, 5.0)), statuses(planted(-50.0, 5.0)), statuses(planted(0.1, 0.5))
+    noisy = statuses(planted(1.5, 100.0))
+    texts = [text for text in better if "than CaDM" in text]
+    assert len(texts) == 5
+    for text in texts:
+        higher, lower = ("held", "did not hold") if "higher" in text else ("did not hold", "held")
+        assert (better[text], worse[text]) == (higher, lower)
+        assert same[text] == "did not hold"  # resolved, and smaller than what counts
+        assert noisy[text] == "not resolved"
+
+
+def test_rows_that_met_other_starts_are_not_paired():
+    rows = planted(50.0, 5.0)
+    for row in rows:
+        for group in row["groups"].values():
+            group["starts"] += row["arm"]
+    (verdict,) = judge(
+        [claim for claim in TARGET.claims if claim.text == "R7 has a higher return than CaDM in ID"], rows
+    )
+    assert "over sources" in verdict.evidence
+
+
+def test_success_is_judged_over_episodes():
+    text = "CaDM swings up and holds most pendulums in ID"
+    assert [statuses(planted(0.0, 1.0, share))[text] for share in (1.0, 0.5, 0.0)] == [
+        "held", "not resolved", "did not hold",
+    ]  # fmt: skip
+
+
+def test_the_common_bank(tmp_path: Path):
+    """What is recorded is what was logged, to the last bit."""
+    store = small(tmp_path)
+    assert store.splits == ("train", "validation")
+    assert [experience(store, s).digest() for s in store.splits] == [logs.digest() for _, logs in logged()]
+    with pytest.raises(ValueError, match="has the anchor 70; legal: 10 to 30"):
+        replace(SMALL, anchors=PENDULUM.anchors).check(store, PENDULUM.budget("smoke").learner)
+    SMALL.check(store, PENDULUM.budget("smoke").learner)
+    with pytest.raises(StoreError, match="no split 'test'"):
+        experience(store, "test")
+
+
+@pytest.mark.slow
+def test_the_assay_s_bank_shares_no_system_and_is_upright_half_the_time(tmp_path: Path):
+    train, held_out = (store for _, store in simulated(each=1))
+    assert len(set(train.systems.tolist())) == 81
+    assert len(set(held_out.systems.tolist())) == 40
+    assert not set(train.systems.tolist()) & set(held_out.systems.tolist())
+    last = held_out.observations.reshape(80, 201, 3)[:, -1, 0]
+    assert (last[40:] > 0.5).mean() > 0.9
+    assert (last[:40] > 0.5).mean() < 0.3
+    store = assay_bank(tmp_path)
+    PENDULUM.check(store, PENDULUM.budget("paper").learner, cases=True)
+    assert assay_bank(tmp_path).fingerprint == store.fingerprint
+    assert len(store.table) == 4 * 121
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "r9"], "legal: cadm, random, r7"),
+        (["train", "cadm", "--iterations", "0"], ">= 1"),
+        (["evaluate", "nowhere"], "nowhere"),
+        (["evaluate", "nowhere", "--episodes", "0"], "--episodes is 0; legal: an integer >= 1"),
+        (["evaluate", "nowhere", "--seed", "9" * 20], "--seed is 9"),
+        (
+            ["evaluate", "nowhere", "--device", "nonsense"],
+            "device is 'nonsense', which cannot be used here; legal: cpu",
+        ),
+        (["train", "cadm", "--device", "meta"], "device is 'meta'"),
+        (["train", "cadm", "--seed", "9" * 20], "legal: an integer >= 0, at most 2147483647"),
+        (["train", "cadm", "--out", __file__], "is not a folder that can be written to"),
+    ],
+)
+def test_illegal_commands(arguments, message, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["sprii", "pendulum", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_train_then_evaluate(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["sprii", "pendulum", "train", "r7", "--preset", "smoke"])
+    main()
+    assert "iteration 2/2" in capsys.readouterr().out
+    command = [
+        "sprii",
+        "pendulum",
+        "evaluate",
+        "runs/pendulum-smoke-r7-0/model",
+        "--episodes",
+        "1",
+        "--controller",
+        "shooting",
+    ]
+    monkeypatch.setattr(sys, "argv", [*command, "--horizon", "2"])
+    main()
+    printed = capsys.readouterr().out
+    assert all(group in printed for group in GROUPS)
