@@ -10,6 +10,7 @@ import torch
 from sprii_train.checkpoints import write_tensors
 from sprii_train.control.controllers import Config
 from sprii_train.control.evaluation import known, random
+from sprii_train.distributed import first
 from sprii_train.experiments.grid import Cell, Report
 from sprii_train.experiments.groups import Scope
 from sprii_train.experiments.measures import MEASURES
@@ -70,9 +71,13 @@ class ReferenceCell:
             policy_of = random(seed=self.seed)
         else:
             policy_of = known(self.controller, seed=self.seed, nominal=self.name == "nominal")
-        row, courses = acted(policy_of, self.seed, self.episodes)
-        write_tensors(folder / self.arrays, {name: torch.from_numpy(course) for name, course in courses.items()})
-        return {"world": self.world, "arm": self.name, "label": REFERENCES[self.name], "seed": self.seed} | row
+
+        def act() -> dict[str, Any]:
+            row, courses = acted(policy_of, self.seed, self.episodes)
+            write_tensors(folder / self.arrays, {name: torch.from_numpy(course) for name, course in courses.items()})
+            return row
+
+        return {"world": self.world, "arm": self.name, "label": REFERENCES[self.name], "seed": self.seed} | first(act)
 
 
 @dataclass(frozen=True)

@@ -69,42 +69,21 @@ PENDULUM_BUDGETS = {
     "smoke": Budget(
         CaDMConfig(encoder=(16, 16, 16), dynamics=(16, 16, 16, 16)),
         ControlRun(
-            steps=2,
-            episodes=2,
-            cloned=True,  # so that there are pairs of one system
-            controller=CEM(candidates=8, elites=4, iterations=1, horizon=4),
-            training=ControlTraining(epochs=1),
+            steps=2, episodes=2, cloned=True,  # so that there are pairs of one system
+            controller=CEM(candidates=8, elites=4, iterations=1, horizon=4), training=ControlTraining(epochs=1),
         ),
-        (0,),
-        1,
-        20,
-        SMOKE_NOTE,
-        judged=False,
-        step_seconds=0.15,
-        trials=Trials(2, seconds=0.3),
+        (0,), 1, 20, SMOKE_NOTE, judged=False, step_seconds=0.15, trials=Trials(2, seconds=0.3),
     ),
     "quick": Budget(
-        CaDMConfig(),
-        ControlRun(steps=8, controller=CHEAP),
-        (0,),
-        1,
-        3_000,
+        CaDMConfig(), ControlRun(steps=8, controller=CHEAP), (0,), 1, 3_000,
         "8 of 20 iterations, planned by iCEM with 64 candidates, 10 elites, 3 iterations and 20 steps in place of CEM "
-        "with 200, 50, 5 and 30",
-        step_seconds=44.0,
-        trials=Trials(10, seconds=123.0),
+        "with 200, 50, 5 and 30", step_seconds=44.0, trials=Trials(10, seconds=123.0),
     ),
     "paper": Budget(
-        CaDMConfig(),
-        ControlRun(),
-        (0, 1, 2),
-        3,
-        None,
-        "the published protocol",
-        step_seconds=210.0,
+        CaDMConfig(), ControlRun(), (0, 1, 2), 3, None, "the published protocol", step_seconds=210.0,
         trials=Trials(10, seconds=960.0),
     ),
-}
+}  # fmt: skip
 
 PENDULUM = PendulumSetting(
     "pendulum",

@@ -238,16 +238,9 @@ def _iterations(rows: Sequence[Row]) -> Table:
         for row in rows
         for i, it in enumerate(row["iterations"])
     ]  # fmt: skip
-    columns = (
-        "Row",
-        "Seed",
-        "Iteration",
-        "Collected return",
-        "Eligible systems",
-        "Updates",
-        "Collect (s)",
-        "Train (s)",
-    )
+    columns = [
+        "Row", "Seed", "Iteration", "Collected return", "Eligible systems", "Updates", "Collect (s)", "Train (s)",
+    ]  # fmt: skip
     return Table("Training", columns, lines, "Eligible systems have two or more episodes; R7 draws one pair of each.")
 
 
