@@ -77,11 +77,11 @@ PENDULUM_BUDGETS = {
     "quick": Budget(
         CaDMConfig(), ControlRun(steps=8, controller=CHEAP), (0,), 1, 3_000,
         "8 of 20 iterations, planned by iCEM with 64 candidates, 10 elites, 3 iterations and 20 steps in place of CEM "
-        "with 200, 50, 5 and 30", step_seconds=44.0, trials=Trials(10, seconds=123.0),
+        "with 200, 50, 5 and 30", step_seconds=31.0, trials=Trials(10, seconds=107.0),
     ),
     "paper": Budget(
-        CaDMConfig(), ControlRun(), (0, 1, 2), 3, None, "the published protocol", step_seconds=210.0,
-        trials=Trials(10, seconds=960.0),
+        CaDMConfig(), ControlRun(), (0, 1, 2), 3, None, "the published protocol", step_seconds=215.0,
+        trials=Trials(10, seconds=990.0),
     ),
 }  # fmt: skip
 

@@ -29,7 +29,7 @@ MEASURES: dict[str, Measure] = {
         Measure("atlas", atlas, readers=False, seconds=20.0),
         # An update of six horizons takes three times as long.
         Measure("bottleneck", bottleneck, ("present",), reader_fits=4 * 3),
-        Measure("control", control, readers=False, trials=True, seconds=5.0),
+        Measure("control", control, readers=False, trials=True, seconds=0.5),
         Measure("cost", cost, readers=False, seconds=0.0),
         Measure("direction", direction, ("target",), simulated=True, readers=False, seconds=40.0),
         Measure("evidence", evidence, simulated=True, readers=False, seconds=30.0),
