@@ -1,4 +1,4 @@
-"""`sprii overcooked`: partners, and the action learner's arms. Heavy imports wait until a command is chosen."""
+"""`sprii overcooked`: partners, and how they play. Heavy imports wait until a command is chosen."""
 
 import shlex
 from dataclasses import dataclass
@@ -86,7 +86,7 @@ class MeasurePartners:
         from sprii_train.cli import check_folder
         from sprii_train.overcooked.selfplay import crossplay, self_play
         from sprii_train.reports.figures import png
-        from sprii_train.reports.overcooked import crossplay_figure
+        from sprii_train.reports.overcooked_figures import crossplay_figure
         from sprii_train.terminal import console
 
         integer("--episodes", self.episodes, least=1, most=EPISODES)
@@ -125,62 +125,6 @@ class PartnersCommand:
 
 
 @dataclass
-class ComparePartners:
-    """The action learner with a history slot, regularised, and aligned by partner. Resumes when repeated."""
-
-    preset: Literal["smoke", "quick", "paper"] = "quick"
-    """Budget; the paper's is beyond a CPU."""
-    seeds: str | None = None
-    """A count (3) or a list (4200,4201); by default the preset's."""
-    arms: str = "h,h-vc,h-sprii,h-random"
-    """Comma-separated."""
-    partners: Path | None = None
-    """A folder that `sprii overcooked partners train` wrote; by default the shipped partners."""
-    out: Path | None = None
-    """Folder of bank, runs and report; by default runs/overcooked-PRESET."""
-    workers: int | None = None
-    """Runs at once; by default one a core."""
-
-    def run(self) -> None:
-        """Build the bank, train, evaluate and report."""
-        from dataclasses import replace
-
-        from sprii_envs.fields import WORKERS, integer
-        from sprii_train.cli import check_folder
-        from sprii_train.experiments.grid import run_grid
-        from sprii_train.experiments.overcooked import PARTNER_RECIPES, PRESETS, cells
-        from sprii_train.experiments.seeds import parse_seeds
-        from sprii_train.reports.overcooked import page
-        from sprii_train.reports.page import print_page, write_page
-
-        preset, root = PRESETS[self.preset], self.out or Path(f"runs/overcooked-{self.preset}")
-        arms = tuple(name.strip() for name in self.arms.split(","))
-        if unknown := [name for name in arms if name not in PARTNER_RECIPES]:
-            raise ValueError(f"--arms names {unknown[0]!r}; legal: {', '.join(PARTNER_RECIPES)}")
-        if len(set(arms)) < len(arms):
-            raise ValueError(f"--arms names an arm twice: {self.arms}")
-        if self.workers is not None:
-            integer("--workers", self.workers, least=1, most=WORKERS)
-        check_folder(root)
-        if self.seeds is not None:
-            preset = replace(preset, seeds=parse_seeds(self.seeds))
-
-        def show(done: int, of: int) -> None:
-            print(f"histories: {done} of {of} groups", flush=True)
-
-        planned = cells(preset, root, arms, "" if self.partners is None else str(self.partners), show)
-        found = run_grid(planned, root / "cells", workers=self.workers)
-        written = [f"sprii overcooked compare --preset {self.preset}"]
-        for name, default in (("seeds", None), ("arms", ComparePartners.arms), ("partners", None), ("out", None)):
-            if (given := getattr(self, name)) != default:
-                written.append(f"--{name} {shlex.quote(str(given))}")
-        told = page(found, self.preset, preset, " ".join(written))
-        write_page(told, root)
-        print_page(told)
-        print(f"\nreport: {root / 'report.html'}\nrows:   {root / 'results.json'}")
-
-
-@dataclass
 class WatchPartners:
     """One episode of two partners as a GIF."""
 
@@ -213,13 +157,9 @@ class WatchPartners:
 
 @dataclass
 class OvercookedCommand:
-    """A partner as the persistent entity: partners, the action learner's arms, a GIF of an episode."""
+    """A partner as the persistent entity: partners, and a GIF of an episode."""
 
-    command: (
-        Annotated[PartnersCommand, subcommand("partners")]
-        | Annotated[ComparePartners, subcommand("compare")]
-        | Annotated[WatchPartners, subcommand("watch")]
-    )
+    command: Annotated[PartnersCommand, subcommand("partners")] | Annotated[WatchPartners, subcommand("watch")]
 
     def run(self) -> None:
         """Run the chosen one, once the extra is there."""

@@ -119,7 +119,16 @@ CONTROL_RECIPES: dict[str, Recipe] = _named(
 )
 """Which contexts are aligned while CaDM, whose own loss has weight 1, trains online (`app:pendulum-control`)."""
 
-EVERY_RECIPE: dict[str, Recipe] = RECIPES | POKE_RECIPES | SPRING_RECIPES | CONTROL_RECIPES
+PARTNER_RECIPES: dict[str, Recipe] = _named(
+    Recipe("h", "H", Objective()),
+    Recipe("h-vc", "H+VC", Objective(lambda_p=0.001, invariance=0.0)),
+    Recipe("h-sprii", "H+SPRII", Objective(lambda_p=0.001)),
+    Recipe("h-random", "H+Random", Objective(lambda_p=0.001), kernel=Derangement()),
+)
+"""Histories with partners (`app:overcooked`): 0.001·(25V + C), 0.001·(25I + 25V + C), and the latter with histories of
+other partners."""
+
+EVERY_RECIPE: dict[str, Recipe] = RECIPES | POKE_RECIPES | SPRING_RECIPES | CONTROL_RECIPES | PARTNER_RECIPES
 
 
 def recipe(name: str, among: Mapping[str, Recipe] = RECIPES) -> Recipe:

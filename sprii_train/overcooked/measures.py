@@ -116,6 +116,11 @@ def alias_ratio(*parts: Slots) -> float:
     return float(np.mean(ratios))
 
 
+def ratios(fitted: Slots, own: Slots) -> dict[str, float]:
+    """The distance ratio of validation histories, and that of one partner under several names, in both splits."""
+    return {"distance_ratio": distance_ratio(own), "alias_ratio": alias_ratio(fitted, own)}
+
+
 def swapped(learner: AD, bank: HistoryBank, split: str, *, seed: int = 0, batch: int = 64) -> Swapped:
     """The action loss of the last five episodes of a split's histories at fixed weights, the slot exchanged."""
     table = bank.split(split)

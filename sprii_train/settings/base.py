@@ -217,7 +217,7 @@ class Setting:
             observation=self.observation, action=self.action,
         )  # fmt: skip
 
-    def data(self, store: Store, config: Any, recipe: Recipe, *, pairs: int, seed: int) -> PairedWindows:
+    def data(self, store: Store, config: Any, recipe: Recipe, *, pairs: int, seed: int) -> Callable[[int], Any]:
         """Training batches of a recipe."""
         table = self.episodes(store, "train")
         relation, kernel = recipe.pairing(table)
@@ -309,24 +309,31 @@ class Setting:
                 )
 
     def learner_config(self, config: Any, recipe: Recipe) -> Any:
-        """A learner's config with the context that a recipe asks for.
-
-        Raises:
-            ValueError: for a context that the learner does not have.
-        """
-        if not isinstance(getattr(config, "context", None), str):  # CaDM's is the size of its own
-            if recipe.context != "split":
-                raise ValueError(
-                    f"the arm {recipe.name!r} is of the context {recipe.context!r}, but {type(config).__name__} has no "
-                    "field 'context'; legal: arms of the split context"
-                )
-            return config
-        labels = {"label_dim": len(self.properties)} if recipe.context == "supervised" else {}
-        return replace(config, context=recipe.context, **labels)
+        """A learner's config with the context that a recipe asks for; ValueError if the learner does not have it."""
+        return with_context(config, recipe, len(self.properties))
 
     def starts(self, anchor: int) -> int:
         """Where the history begins that ends at an anchor."""
         return anchor - self.history + 1
+
+
+def with_context(config: Any, recipe: Recipe, labels: int) -> Any:
+    """A learner's config with the context that a recipe asks for.
+
+    Args:
+        labels: numbers that a supervised context is told.
+
+    Raises:
+        ValueError: for a context that the learner does not have.
+    """
+    if not isinstance(getattr(config, "context", None), str):  # CaDM's is the size of its own
+        if recipe.context != "split":
+            raise ValueError(
+                f"the arm {recipe.name!r} is of the context {recipe.context!r}, but {type(config).__name__} has no "
+                "field 'context'; legal: arms of the split context"
+            )
+        return config
+    return replace(config, context=recipe.context, **({"label_dim": labels} if recipe.context == "supervised" else {}))
 
 
 def listed(config: Any, *, but: tuple[str, ...] = ()) -> str:

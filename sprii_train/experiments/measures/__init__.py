@@ -10,6 +10,7 @@ from sprii_train.experiments.measures.formation import formation
 from sprii_train.experiments.measures.gradients import gradients
 from sprii_train.experiments.measures.held_out import held_out
 from sprii_train.experiments.measures.landscape import landscape
+from sprii_train.experiments.measures.partners import partners
 from sprii_train.experiments.measures.poke_value import poke_value
 from sprii_train.experiments.measures.prefix import prefix
 from sprii_train.experiments.measures.realization import realization
@@ -39,6 +40,7 @@ MEASURES: dict[str, Measure] = {
         Measure("held-out", held_out, ("horizon_losses",), readers=False, population=True, seconds=10.0),
         Measure("landscape", landscape, ("present",), simulated=True, reader_fits=1, once=True),
         Measure("object-routes", object_routes, ("present",), route_fits=3),
+        Measure("partners", partners, ("act", "tokens", "token_at"), readers=False, trials=True, seconds=0.0),
         Measure("poke-value", poke_value, ("present",), reader_fits=4),
         # An update of a recurrent reader takes half as long again.
         Measure("prefix", prefix, ("present",), reader_fits=3 * 5 * 1.5),

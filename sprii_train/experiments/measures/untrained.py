@@ -12,8 +12,12 @@ from sprii_train.learners import learner_of
 
 def untrained(source: Source) -> dict[str, Any]:
     """`{"untrained": …}`: `formation` of the same config and seed with its first weights."""
+    return {"untrained": formation(replace(source, learner=first_weights(source)))}
+
+
+def first_weights(source: Source) -> Any:
+    """The learner of a source as it began."""
     config = source.learner.config
     with torch.random.fork_rng():
         torch.manual_seed(source.seed)
-        learner = learner_of(config)[1](config).eval()
-    return {"untrained": formation(replace(source, learner=learner))}
+        return learner_of(config)[1](config).eval()

@@ -6,6 +6,7 @@ from sprii_train.experiments.targets.composed import COMPOSED, Composed
 from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
 from sprii_train.experiments.targets.dclean_full import D_CLEAN_FULL_TARGETS
 from sprii_train.experiments.targets.inferred import INFERRED_TARGETS
+from sprii_train.experiments.targets.overcooked import OVERCOOKED_TARGETS
 from sprii_train.experiments.targets.pairings import PAIRING_TARGETS
 from sprii_train.experiments.targets.pendulum import PENDULUM_TARGETS
 from sprii_train.experiments.targets.poke import POKE_TARGETS
@@ -45,6 +46,7 @@ TARGETS: dict[str, Target] = {
         *SPRING_SEALED_TARGETS,
         *D_CLEAN_TARGETS,
         *PENDULUM_TARGETS,
+        *OVERCOOKED_TARGETS,
     )
 }
 

@@ -1,4 +1,4 @@
-"""Further labels that the paper gives to a table, or to a figure which a table's report draws."""
+"""Further labels: of the paper, to a table or to a figure which its report draws; of a setting whose report it is."""
 
 OTHER_LABELS: dict[str, str] = {
     alias: label
@@ -25,6 +25,7 @@ OTHER_LABELS: dict[str, str] = {
         "tab:realization-complete-grid": ("tab:realization-routes", "fig:v3-m1m2"),
         "tab:reader-capacity-errors": ("fig:reader-capacity-contrasts",),
         "tab:external-alpha": ("tab:external-alpha-records",),
+        "tab:overcooked-complete": ("tab:v3-overcooked", "setting:overcooked"),
     }.items()
     for alias in others
 }
