@@ -118,6 +118,8 @@ class Measure:
         """Why it cannot be taken of a source; None if it can."""
         if self.simulated and not isinstance(source.store, Bank):
             return f"{self.name} needs a simulator, which {source.store.name} has not"
+        if self.trials and source.cell.trials is None:
+            return f"{self.name} acts, but the budget of {source.setting.name} has no trials"
         for name in self.needs:
             if not callable(getattr(source.learner, name, None)):
                 return f"{self.name} needs the operation {name!r}, which {type(source.learner).__name__} lacks"

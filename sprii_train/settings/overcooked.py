@@ -52,7 +52,8 @@ class Histories:
         for group in ("familiar", "held_out"):
             if (count := len(found.group(group))) < 2:
                 raise ValueError(
-                    f"{self.partners or 'the roster'} has {count} {group.replace('_', '-')} partners; legal: at least 2"
+                    f"{self.partners or 'roster'}: the number of {group.replace('_', '-')} partners is {count}; legal: "
+                    "at least 2"
                 )
         return found
 
@@ -149,7 +150,7 @@ OVERCOOKED_BUDGETS = {
         judged=False,
         step_seconds=0.1,
         store=Histories({"runs": 1, "histories": 2, "episodes": 5, "kitchens": 4, "iterations": 5}),
-        trials=Trials(6, 1, seconds=10.0),
+        trials=Trials(6, seconds=40.0),
     ),
     "quick": Budget(
         ADConfig(width=64, layers=2),
@@ -167,8 +168,8 @@ OVERCOOKED_BUDGETS = {
         1,
         None,
         "1,200 of 20,000 updates of 16 of 1,024 windows, at a rate of 1e-3, of a smaller network; own partners",
-        step_seconds=0.6,
-        trials=Trials(20, 4, seconds=150.0),
+        step_seconds=0.3,
+        trials=Trials(20, 4, seconds=80.0),
     ),
     "paper": Budget(
         ADConfig(width=256, layers=4),
@@ -177,9 +178,9 @@ OVERCOOKED_BUDGETS = {
         1,
         None,
         "the published sizes, with the partners shipped here in place of the paper's twenty",
-        step_seconds=300.0,
+        step_seconds=80.0,
         store=Histories({"runs": 8, "validation": 2, "histories": 16, "episodes": 146, "iterations": 146}),
-        trials=Trials(20, 1, seconds=300.0),
+        trials=Trials(20, seconds=250.0),
     ),
 }
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from sprii_train.experiments.targets import TARGETS
-from sprii_train.reports import overcooked
 from sprii_train.reports.claims import Claim
 from sprii_train.reports.page import RULE
 
@@ -24,8 +23,7 @@ WITHIN = {"tab:pendulum-r7": "episodes"}
 
 
 def tables() -> dict[str, tuple[Claim, ...]]:
-    own = {label: one.claims for label, one in TARGETS.items() if one.claims}
-    return own | {"tab:overcooked-complete": overcooked.CLAIMS}
+    return {label: one.claims for label, one in TARGETS.items() if one.claims}
 
 
 def render() -> str:

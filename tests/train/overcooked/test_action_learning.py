@@ -1,5 +1,7 @@
 """Windows, measures and evaluation of the action learner against hand-made ones."""
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,18 +10,26 @@ import torch
 
 pytest.importorskip("jaxmarl")
 
-from kitchens import GAME, ROSTER
+from kitchens import GAME, PROTOCOL, ROSTER
 from kitchens import bank as small_bank
 
-from sprii_envs.overcooked.bank import HistoryBank
+from sprii_envs.overcooked.bank import HistoryBank, identity
 from sprii_envs.overcooked.env import OvercookedEnv
+from sprii_envs.overcooked.partners.roster import Roster, write_roster
 from sprii_envs.relations import SAME_SYSTEM, Derangement, PairSampler
-from sprii_train.experiments.overcooked import ratios
-from sprii_train.learners import AD, ADConfig
-from sprii_train.overcooked.measures import Slots, alias_ratio, distance_ratio, probe, slots, swapped
+from sprii_train import checkpoints
+from sprii_train.cli import main
+from sprii_train.experiments import grid
+from sprii_train.experiments.targets import TARGETS
+from sprii_train.learners import AD, ADConfig, JEPAConfig
+from sprii_train.overcooked.learning import made_with
+from sprii_train.overcooked.measures import Slots, alias_ratio, distance_ratio, probe, ratios, slots, swapped
 from sprii_train.overcooked.play import play, slot_of
 from sprii_train.overcooked.windows import PairedPlay
-from sprii_train.reports.overcooked import CLAIMS, _ratios
+from sprii_train.recipes import EVERY_RECIPE
+from sprii_train.reports.claims import OPEN, judge
+from sprii_train.settings import OVERCOOKED, SETTINGS
+from sprii_train.settings.overcooked import Histories, PartnerSetting
 
 CONFIG = ADConfig(inputs=1000, steps=10, width=16, layers=1, heads=2)
 
@@ -140,6 +150,7 @@ def test_a_ratio_of_distances_is_not_of_partners_alone():
 
 
 def test_the_report_prints_what_the_ratio_is_without_partners(bank: HistoryBank, learner: AD):
+    target = TARGETS["tab:overcooked-complete"]
     fitted, own = (slots(learner, bank, split) for split in ("train", "validation"))
     assert set(own.runs.tolist()) == set(bank.split("validation")["run"].tolist())
     told = {"distance_ratio": 3.25, "alias_ratio": 2.25, "untrained": ratios(fitted, own)}
@@ -147,9 +158,10 @@ def test_the_report_prints_what_the_ratio_is_without_partners(bank: HistoryBank,
         (told, ["3.2500", f"{distance_ratio(own):.4f}", "2.2500", f"{alias_ratio(fitted, own):.4f}"]),
         ({"distance_ratio": 3.25}, ["3.2500", "n.a.", "n.a.", "n.a."]),  # a row of before there were such numbers
     ):
-        table = _ratios({"h": [{"label": "H"} | row]})
+        rest = {"world": "overcooked", "arm": "h", "label": "H", "returns": {}}
+        (table,) = [each for each in target.tables([rest | row]) if each.title.startswith("Distance ratio")]
         assert table.rows == [["H", *texts]]
-    assert not [claim.text for claim in CLAIMS if "ratio" in claim.text or "wrong partner" in claim.text]
+    assert not [claim.text for claim in target.claims if "ratio" in claim.text or "wrong partner" in claim.text]
 
 
 def test_exchanged_histories(bank: HistoryBank, learner: AD):
@@ -194,38 +206,103 @@ def test_no_support_is_a_zero_slot(learner: AD):
     assert (slot_of(learner, [], 3) == 0.0).all()
 
 
-def test_the_command_compares_and_resumes(
-    bank: HistoryBank, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+# The table
+
+
+SIZES = {"seat": 1, "runs": 1, "histories": 3, "episodes": 6, "kitchens": 4, "iterations": 6}
+
+
+@pytest.fixture
+def setting(monkeypatch: pytest.MonkeyPatch) -> PartnerSetting:
+    """The setting in a small kitchen, registered in place of the own one."""
+    smoke = replace(OVERCOOKED.budget("smoke"), store=Histories(SIZES))
+    small = replace(OVERCOOKED, kitchen={"max_steps": GAME.max_steps}, budgets={"smoke": smoke})
+    monkeypatch.setitem(SETTINGS, "overcooked", small)
+    return small
+
+
+def sprii(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["sprii", "reproduce", "tab:v3-overcooked", "--preset", "smoke", *arguments])
+    main()
+
+
+def test_the_table_is_reproduced_and_resumed(
+    bank: HistoryBank,
+    setting: PartnerSetting,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ):
-    import sys
-    from dataclasses import replace
-
-    from sprii_train import checkpoints
-    from sprii_train.cli import main
-    from sprii_train.experiments import grid, overcooked
-
-    smoke = replace(overcooked.PRESETS["smoke"], histories=bank.protocol)
-    monkeypatch.setitem(overcooked.PRESETS, "smoke", smoke)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "bank").symlink_to(bank.folder.absolute())  # built once, and opened as it is
-    monkeypatch.setattr(overcooked, "shipped", lambda: ROSTER)
+    write_roster(tmp_path / "own", GAME, ROSTER, {})
     monkeypatch.chdir(tmp_path)
-    arguments = ["sprii", "overcooked", "compare", "--preset", "smoke", "--arms", "h-vc,h-sprii", "--out", "out"]
+    banks = tmp_path / "out" / "banks"
+    banks.mkdir(parents=True)
+    own = replace(setting, partners=str(tmp_path / "own")).histories(setting.budget("smoke"))
+    assert own.protocol == PROTOCOL
+    place = banks / f"overcooked-{identity(PROTOCOL, own.roster, made_with(PROTOCOL))[:12]}"
+    place.symlink_to(bank.folder)  # learnt once, and opened as it is
 
-    def run_here(cells, root, workers):
+    def run_here(cells, root, **_):
         for cell in cells:
             grid.work(cell, root, lambda *_: None)
         return [checkpoints.read_json(grid.folder_of(cell, root) / cell.result) for cell in cells]
 
-    monkeypatch.setattr("sprii_train.experiments.grid.run_grid", lambda c, root, workers: run_here(c, root, workers))
-    monkeypatch.setattr(sys, "argv", arguments)
-    main()
+    monkeypatch.setattr("sprii_train.experiments.reproduce.run_grid", run_here)
+    arguments = ("--arms", "h-vc,h-sprii", "--partners", "own", "--out", "out")
+    sprii(monkeypatch, *arguments)
     printed = capsys.readouterr().out
     assert "H+SPRII" in printed
     assert "not tested" in printed
-    for name in ("report.html", "results.json", "returns.png", "table-1.csv"):
-        assert (tmp_path / "out" / name).stat().st_size > 0
+    report = tmp_path / "out" / "tab-overcooked-complete"
+    for name in ("report.html", "returns.png", "table-1.csv"):
+        assert (report / name).stat().st_size > 0
+    told = checkpoints.read_json(report / "results.json")
+    assert told["command"].endswith(" --arms h-vc,h-sprii --partners own --out out")
+    assert told["facts"]["Partners of overcooked"] == str(tmp_path / "own")
+    torch.manual_seed(4200)
+    untrained = AD(setting.learner_config(setting.budget("smoke").learner, EVERY_RECIPE["h"])).eval()
+    floor = ratios(*(slots(untrained, bank, split) for split in ("train", "validation")))
+    assert [row["untrained"] for row in told["rows"]] == [floor, floor]
+    assert told["rows"][0]["distance_ratio"] != floor["distance_ratio"]
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").rglob("model/*")}
     assert len(before) == 4
-    main()
+    sprii(monkeypatch, *arguments)
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").rglob("model/*")}
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        (slice(3), "nowhere: the number of held-out partners is 0; legal: at least 2"),
+        (slice(2, 5), "the number of familiar partners is 1"),
+        (None, "nowhere"),
+    ],
+)
+def test_partners_are_refused_before_anything_is_learnt(
+    kept: slice | None,
+    told: str,
+    setting: PartnerSetting,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    if kept is not None:
+        write_roster(tmp_path / "nowhere", GAME, Roster(list(ROSTER)[kept]), {})
+    with pytest.raises(SystemExit) as end:
+        sprii(monkeypatch, "--partners", "nowhere", "--out", "out")
+    assert end.value.code == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert told in said
+    assert not list(tmp_path.glob("out/*/*"))
+
+
+def test_a_learner_that_knows_no_kitchen_is_refused(bank: HistoryBank):
+    with pytest.raises(ValueError, match="JEPAConfig has no field 'inputs', which the kitchen decides"):
+        OVERCOOKED.check(bank, JEPAConfig())
+
+
+def test_kept_rows_are_still_judged():
+    kept = Path(__file__).parents[3] / "docs" / "results" / "overcooked-quick" / "results.json"
+    rows = [{"world": "overcooked", **row} for row in checkpoints.read_json(kept)["rows"]]
+    assert {verdict.status for verdict in judge(TARGETS["tab:overcooked-complete"].claims, rows)} == {OPEN}

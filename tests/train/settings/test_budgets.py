@@ -46,15 +46,16 @@ def test_every_setting_can_be_checked_in_seconds_and_reproduced(name: str):
     for preset in ("smoke", "quick", "paper"):
         found = setting.budget(preset)
         assert found is setting.budgets[preset]
-        assert found.learner.history == setting.history - (name == "pendulum")  # transitions
-        assert found.learner.horizons[-1] == (10 if name == "pendulum" else 16)
+        if isinstance(found.learner, JEPAConfig):
+            assert found.learner.history == setting.history
+            assert found.learner.horizons[-1] == 16
         assert found.note
         assert found.judged == (preset != "smoke")
         assert len(set(found.sources)) == len(found.sources) >= 1
     smoke = setting.budget("smoke")
     assert smoke.train.steps <= 60
-    assert smoke.reader_steps is not None
-    assert smoke.reader_steps <= 50
+    assert (smoke.trials is None) == (smoke.reader_steps is not None)
+    assert (smoke.reader_steps or 0) <= 50
 
 
 def test_states_differ_from_frames_in_the_observations_alone():
