@@ -206,6 +206,13 @@ def test_what_needs_no_training_runs_without_the_extra(arguments):
     assert done.stdout
 
 
+def test_a_setting_without_its_extra_is_one_line(tmp_path):
+    done = without(("jax", "jaxmarl"), "reproduce", "tab:overcooked-complete", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr == "sprii: Overcooked needs jax, jaxmarl: pip install 'sprii[overcooked]'\n"
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.slow
 def test_every_module_imports_where_there_are_no_locks():
     """As on Windows, which has no `fcntl`."""

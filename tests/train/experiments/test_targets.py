@@ -72,7 +72,7 @@ def measured(poke_bank: Bank, spring_bank: Bank, cells_root: Path) -> dict[str, 
                 file = Path(row.pop("arrays")[measure])
                 found[name][measure] = row, load_file(file) if file.exists() else {}
     pairs = PairingCell(POKE, EVERY_RECIPE["g3"], ("train",), 0, poke_bank.name, poke_bank.fingerprint)
-    found["overcooked"] = {"partners": (partners_row(), {})}
+    found["overcooked"] = {"folder": str(cells_root), "partners": (partners_row(), {})}
     found["pairs"] = pairs.run(cells_root, silent)["pairs"]["train"]
     return found
 
