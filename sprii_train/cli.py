@@ -190,8 +190,7 @@ class Scoreboard:
 
         if not self.folder.is_dir():
             raise ValueError(f"{self.folder} is no folder of reports")
-        lead = "Every statement that is judged here, by the paper's findings; each report beside what it says of them."
-        print(f"index: {scoreboard(self.folder, title='What stands', lead=lead, where=self.out)}")
+        print(f"index: {scoreboard(self.folder, where=self.out)}")
 
 
 @dataclass

@@ -29,7 +29,7 @@ from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError, load_training_state, save_training_state, training_states
 from sprii_train.identity import code_of, learner_state, plain_attributes
 from sprii_train.protocol import Objective, Windows, take, training_loss
-from sprii_train.records import Records
+from sprii_train.records import Records, Report
 
 
 class NonFiniteLoss(FloatingPointError):
@@ -188,7 +188,7 @@ def fit(
     directory: str | Path,
     *,
     identity: dict[str, Any] | None = None,
-    progress: Callable[[int, dict[str, float]], None] | None = None,
+    progress: Report | None = None,
     tensorboard: bool = True,
     diagnostics: Sequence["Diagnostic"] = (),
 ) -> nn.Module:

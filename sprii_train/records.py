@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,6 +11,9 @@ from typing import Any
 from sprii_envs.dependencies import needed
 from sprii_envs.files import read_json_lines, write_whole
 from sprii_train.checkpoints import CheckpointError
+
+Report = Callable[[int, dict[str, float]], None]
+"""Of a run in progress: steps done, and values."""
 
 
 class Records:

@@ -9,7 +9,6 @@ state is experience, weights and moments, so a stopped run resumes at the last f
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -29,9 +28,7 @@ from sprii_train.fit import usable_device
 from sprii_train.identity import cell_code, digest
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.recipes import Recipe
-from sprii_train.records import Records
-
-Report = Callable[[int, dict[str, float]], None]
+from sprii_train.records import Records, Report
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ checkpoint; two jobs of one cell, wherever they run, meet at the lock of its fol
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from sprii_envs import files
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError
+from sprii_train.records import Report
 
-Report = Callable[[int, dict[str, float]], None]
 KEPT = "kept"
 """The entry of a result file that is no result: its measurement, and checksums of the row and of its arrays."""
 

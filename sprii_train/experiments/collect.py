@@ -84,8 +84,8 @@ def reproduce_all(
             print(f"{target.label} failed, the others go on: {error}", file=sys.stderr, flush=True)
     if len(failures) == len(targets):
         raise ValueError(f"no target could be run: {next(iter(failures.values()))}")
-    title, lead = f"What stands, preset {preset}", "Every statement that is judged here, by the paper's findings."
-    page = distributed.first(lambda: scoreboard(root, title=title, lead=lead, failures=failures))
+    title = f"What stands, preset {preset}"
+    page = distributed.first(lambda: scoreboard(root, title=title, failures=failures))
     return page, failures
 
 

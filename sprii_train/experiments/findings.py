@@ -12,6 +12,10 @@ from sprii_train.reports.claims import Verdict
 from sprii_train.reports.scoreboard import UNTESTED, Entry, Run, Section, write_scoreboard
 
 INDEX = "index.html"
+LEAD = (
+    "Every statement that is judged here, by the paper's findings, and what each report says of it. The counts are of "
+    "statements × reports."
+)
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ FINDINGS = (
 
 
 def scoreboard(
-    folder: Path, *, title: str, lead: str, failures: Mapping[str, str] | None = None, where: Path | None = None
+    folder: Path, *, title: str = "What stands", failures: Mapping[str, str] | None = None, where: Path | None = None
 ) -> Path:
     """Write `index.html` of all reports under a folder: every statement of every target, tested or not.
 
@@ -136,7 +140,7 @@ def scoreboard(
     if runs:
         own = [Entry(label, told[0][1], [run for run, _ in told]) for label, told in runs.items()]
         sections.append(Section("Further settings", "", own))
-    write_scoreboard(title, lead, sections, path)
+    write_scoreboard(title, LEAD, sections, path)
     return path
 
 

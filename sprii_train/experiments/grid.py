@@ -11,15 +11,13 @@ from typing import Any
 
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError
-from sprii_train.experiments.cells import Cell, Report, folder_of, locked, result_of, work
+from sprii_train.experiments.cells import Cell, folder_of, result_of
 from sprii_train.experiments.launchers import named_launcher
 from sprii_train.experiments.launchers.base import Launcher
 from sprii_train.experiments.launchers.ranks import over_ranks
 from sprii_train.experiments.progress import Show, display
 from sprii_train.fit import Interrupted
 from sprii_train.identity import cell_code
-
-__all__ = ["Cell", "Report", "folder_of", "locked", "run_grid", "work"]
 
 
 def run_grid(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sprii_envs.banks import Store
-from sprii_train.experiments.grid import Cell
+from sprii_train.experiments.cells import Cell
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.pairings import PairingCell
 from sprii_train.experiments.sources import ReaderBudget, SourceCell

@@ -6,10 +6,10 @@ from typing import Any
 
 from sprii_envs.banks import open_store
 from sprii_envs.relations import PairSampler
-from sprii_train.experiments.cells import Report
 from sprii_train.experiments.sources import SourceCell, linked
 from sprii_train.identity import code_of
 from sprii_train.recipes import LINKED, Recipe
+from sprii_train.records import Report
 from sprii_train.settings.base import Setting
 
 

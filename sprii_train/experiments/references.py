@@ -11,7 +11,8 @@ from sprii_train.checkpoints import write_tensors
 from sprii_train.control.controllers import Config
 from sprii_train.control.evaluation import known, random
 from sprii_train.distributed import first
-from sprii_train.experiments.cells import Cell, Report
+from sprii_train.experiments.cells import Cell
+from sprii_train.records import Report
 from sprii_train.experiments.groups import Scope
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.measures.control import acted

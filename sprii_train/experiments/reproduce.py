@@ -9,7 +9,8 @@ from typing import Any
 from sprii_envs.banks import Bank, Store
 from sprii_envs.files import absolute
 from sprii_train import distributed
-from sprii_train.experiments.grid import Cell, folder_of, run_grid
+from sprii_train.experiments.cells import Cell, folder_of
+from sprii_train.experiments.grid import run_grid
 from sprii_train.experiments.groups import Scope, Unit
 from sprii_train.experiments.launchers import named_launcher
 from sprii_train.experiments.measures import MEASURES

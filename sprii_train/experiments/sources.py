@@ -14,11 +14,12 @@ from sprii_envs.fields import check, integer
 from sprii_train.checkpoints import load, save, write_tensors
 from sprii_train.data import WindowReader
 from sprii_train.distributed import first
+from sprii_train.experiments.cells import folder_of, locked
 from sprii_train.experiments.graphs import inferred_graph, random_graph
-from sprii_train.experiments.grid import Report, folder_of, locked
 from sprii_train.identity import cell_code, code_of
 from sprii_train.learners import LEARNERS, learner_of
 from sprii_train.recipes import LINKED, Recipe
+from sprii_train.records import Report
 from sprii_train.settings.base import Setting, Trials
 
 

@@ -18,7 +18,7 @@ from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import ENGINE, TrainConfig, fit, resolve_precision, what_matters
 from sprii_train.learners import learner_of
 from sprii_train.recipes import Recipe
-from sprii_train.records import training_seconds
+from sprii_train.records import Report, training_seconds
 
 PRESET_NAMES = ("smoke", "quick", "states", "paper")
 
@@ -28,9 +28,6 @@ MEASURED_SEED = 20_260_903
 
 SHORT = 50
 """Observations of the gradients in a run too short to have as many at one every 100 updates."""
-
-Report = Callable[[int, dict[str, float]], None]
-"""Of a run in progress: steps done, and values."""
 
 
 @dataclass(frozen=True)

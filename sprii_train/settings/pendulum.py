@@ -13,7 +13,8 @@ from sprii_train.control.training import ControlTraining
 from sprii_train.distributed import first
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.recipes import CONTROL_RECIPES, Recipe
-from sprii_train.settings.base import SMOKE_NOTE, Budget, Report, Setting, Trials, listed
+from sprii_train.records import Report
+from sprii_train.settings.base import SMOKE_NOTE, Budget, Setting, Trials, listed
 
 
 class PendulumSetting(Setting):

@@ -19,6 +19,7 @@ from sprii_train.experiments.targets import ALIASES, COMPOSED, TARGETS, Composed
 from sprii_train.reports.claims import FAILED, HELD
 from sprii_train.settings import POKE, SETTINGS, SPRING, Budget, Built
 
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
 AUDIT = TARGETS["tab:donor-pool-audit"]
 
 
@@ -33,7 +34,7 @@ def kept(folder: Path, label: str, verdicts: dict[str, str], **more: Any) -> Pat
 
 
 def page_of(folder: Path, **options: Any) -> str:
-    path = scoreboard(folder, title="What stands", lead="All.", **options)
+    path = scoreboard(folder, **options)
     return html.unescape(path.read_text(encoding="utf-8"))
 
 
@@ -83,11 +84,19 @@ def test_other_labels_composed_ones_and_own_settings(tmp_path: Path):
     kept(tmp_path / "a", "dclean", {TARGETS["tab:dclean-full"].claims[0].text: HELD})  # an alias
     kept(tmp_path / "b", "fig:relation-mechanism", {"twice": HELD}, parts=["tab:fidelity-full"])
     kept(tmp_path / "c", "setting:valves", {"<b>mine</b>": HELD})
-    raw = scoreboard(tmp_path, title="T", lead="L").read_text(encoding="utf-8")
+    raw = scoreboard(tmp_path).read_text(encoding="utf-8")
     assert "twice" not in raw
     assert "Further settings" in raw
     assert "&lt;b&gt;mine&lt;/b&gt;" in raw
     assert raw.count('href="a/report.html"') == raw.count('href="c/report.html"') == 1
+
+
+def test_the_index_of_the_kept_results_is_that_of_the_code(tmp_path: Path):
+    """`sprii scoreboard docs/results` writes it anew."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "results").symlink_to(RESULTS)
+    now = scoreboard(tmp_path / "docs" / "results", where=tmp_path / "docs" / "now.html").read_text(encoding="utf-8")
+    assert now.replace('href="results/', 'href="') == (RESULTS / "index.html").read_text(encoding="utf-8")
 
 
 def test_damaged_results_are_named(tmp_path: Path):

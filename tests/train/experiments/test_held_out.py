@@ -18,7 +18,7 @@ from sprii_envs.relations import WindowSampler
 from sprii_train.analysis.donors import encode_split
 from sprii_train.checkpoints import load
 from sprii_train.data import WindowReader
-from sprii_train.experiments.grid import folder_of
+from sprii_train.experiments.cells import folder_of
 from sprii_train.experiments.measures.formation import SEED
 from sprii_train.experiments.measures.held_out import held_out
 from sprii_train.experiments.sources import Source, SourceCell

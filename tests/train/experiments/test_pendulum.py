@@ -22,7 +22,7 @@ from sprii_train.control.assay_bank import assay_bank, experience, record, simul
 from sprii_train.control.experience import Experience
 from sprii_train.control.loop import ControlRun
 from sprii_train.experiments import costs
-from sprii_train.experiments.grid import Cell, folder_of, work
+from sprii_train.experiments.cells import Cell, folder_of, work
 from sprii_train.experiments.groups import Scope
 from sprii_train.experiments.references import REFERENCES, ReferenceCell, References
 from sprii_train.experiments.reproduce import Plan, reproduce

@@ -16,7 +16,7 @@ import sprii_train.experiments.reproduce as reproducing
 import sprii_train.settings.base as settings
 from sprii_envs.banks import Bank
 from sprii_envs.files import read_json, write_json
-from sprii_train.experiments.grid import folder_of
+from sprii_train.experiments.cells import folder_of
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.reproduce import Plan, reproduce
 from sprii_train.experiments.sources import SourceCell

@@ -16,7 +16,7 @@ from tiny_sources import cell_of, row_of, silent
 from tiny_worlds import D_CLEAN_SMALL, SPRING_SEALED_SMALL
 
 from sprii_envs.banks import Bank, build
-from sprii_train.experiments.grid import folder_of
+from sprii_train.experiments.cells import folder_of
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.pairings import PairingCell
 from sprii_train.experiments.targets import ALIASES, TARGETS, Group, Pairings, Target, target
