@@ -10,7 +10,7 @@ from sprii_train.control.assay_bank import PROPERTIES, assay_bank
 from sprii_train.control.controllers import CEM, ICEM, Config
 from sprii_train.control.loop import ControlRun, train_control
 from sprii_train.control.training import ControlTraining
-from sprii_train.distributed import first
+from sprii_train.distributed import world
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.recipes import CONTROL_RECIPES, Recipe
 from sprii_train.records import Report
@@ -31,8 +31,10 @@ class PendulumSetting(Setting):
         identity: dict[str, Any],
         progress: Report,
     ) -> CaDM:
-        """CaDM after all iterations; nothing of the store is read, and of several ranks the first does it."""
-        return first(lambda: train_control(train, config, recipe, folder, progress)[0].cpu())
+        """CaDM after all iterations; nothing of the store is read. ValueError in a process group of several ranks."""
+        if world() > 1:
+            raise ValueError(f"the setting {self.name!r} trains a source in one process, not over {world()} ranks")
+        return train_control(train, config, recipe, folder, progress)[0]
 
     def iterations(self, folder: Path) -> list[dict[str, Any]]:
         """What `train_control` says of the iterations of a finished source."""
