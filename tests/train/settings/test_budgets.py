@@ -54,7 +54,7 @@ def test_every_setting_can_be_checked_in_seconds_and_reproduced(name: str):
         assert len(set(found.sources)) == len(found.sources) >= 1
     smoke = setting.budget("smoke")
     assert smoke.train.steps <= 60
-    assert (smoke.trials is None) == (smoke.reader_steps is not None)
+    assert smoke.trials is not None or smoke.reader_steps is not None
     assert (smoke.reader_steps or 0) <= 50
 
 
