@@ -12,12 +12,12 @@ from sprii_train.control.controllers import Config
 from sprii_train.control.evaluation import known, random
 from sprii_train.distributed import first
 from sprii_train.experiments.cells import Cell
-from sprii_train.records import Report
 from sprii_train.experiments.groups import Scope
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.measures.control import acted
 from sprii_train.experiments.sources import Measure
 from sprii_train.identity import cell_code
+from sprii_train.records import Report
 
 REFERENCES = {"random-policy": "Random policy", "nominal": "Nominal model", "oracle": "Oracle dynamics"}
 """Uniform actions, and planning with the equations of m = l = 1 or of the true system."""

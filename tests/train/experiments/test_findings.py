@@ -12,6 +12,7 @@ import pytest
 from tiny_sources import TRAIN
 from tiny_worlds import POKE_LEARNER, POKE_SMALL
 
+from sprii_envs.banks.populations import Combinations
 from sprii_train.experiments.collect import reproduce_all, reproduce_composed
 from sprii_train.experiments.findings import FINDINGS, ReportError, scoreboard
 from sprii_train.experiments.reproduce import Plan
@@ -105,10 +106,21 @@ def test_damaged_results_are_named(tmp_path: Path):
         page_of(tmp_path)
 
 
+PAIRED = POKE_SMALL.replace(
+    systems={
+        split: Combinations(
+            {"mass": (0.7, 1.6), "drag": tuple(0.3 + 0.1 * i for i in range(8)), "stiffness": (k, 3 * k)}
+        )
+        for split, k in zip(POKE_SMALL.systems, (200.0, 300.0, 400.0), strict=True)
+    }
+)
+"""Levels enough for candidates of another drag in every split."""
+
+
 @pytest.fixture
 def plan_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     budget = Budget(POKE_LEARNER, TRAIN, (0,), 1, 4, "three steps", route_steps=4)
-    monkeypatch.setitem(SETTINGS, "poke", replace(POKE, store=Built(POKE_SMALL), budgets={"quick": budget}))
+    monkeypatch.setitem(SETTINGS, "poke", replace(POKE, store=Built(PAIRED), budgets={"quick": budget}))
 
     monkeypatch.setitem(SETTINGS, "spring", replace(SPRING, budgets={}))
 
