@@ -40,8 +40,8 @@ RESULTS = Path(__file__).parents[3] / "docs" / "results"
 WITHIN = ("tab:dclean-full",)
 """Tables whose rows have the paper's under them."""
 
-READ = [label for label, one in TARGETS.items() if not any(MEASURES[m].trials for g in one.groups for m in g.measures)]
-"""Targets whose measures read episodes; those that act have tests of their own."""
+READ = [label for label in TARGETS if label != "tab:pendulum-r7"]
+"""The pendulum's rows, whose references are no sources, have tests of their own."""
 
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 
@@ -278,8 +278,7 @@ def test_statements_that_compare_arms_follow_the_numbers(label: str, measured: d
 
 
 def every_claim() -> list[Claim]:
-    own = [claim for one in TARGETS.values() for claim in one.claims]
-    return own
+    return [claim for one in TARGETS.values() for claim in one.claims]
 
 
 @pytest.mark.parametrize("claim", every_claim(), ids=lambda claim: claim.text[:60])
