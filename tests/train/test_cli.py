@@ -187,7 +187,7 @@ def test_a_command_without_its_extra_is_one_line(arguments, extras):
     ("arguments", "now"),
     [
         (("pendulum", "compare"), "tab:pendulum-r7, and its --rows are --arms"),
-        (("overcooked", "compare"), "tab:overcooked-complete"),
+        (("overcooked", "compare"), "tab:overcooked-complete, with its --partners"),
     ],
 )
 @pytest.mark.parametrize("options", [(), ("--help",), ("--preset", "smoke", "--rows", "cadm"), ("--workers", "0", "x")])
@@ -318,7 +318,7 @@ def test_bank_list_names_what_can_be_built(monkeypatch, capsys):
     from typing import get_args
 
     from sprii_envs.banks import PROTOCOLS
-    from sprii_train.cli import BankName
+    from sprii_train.cli.bank import BankName
 
     assert get_args(BankName) == tuple(PROTOCOLS)
     lines = in_process(monkeypatch, capsys, "bank", "list")[1].splitlines()

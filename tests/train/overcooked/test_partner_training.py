@@ -20,7 +20,7 @@ from sprii_envs.overcooked.partners.network import features, heads, recur, shape
 from sprii_envs.overcooked.partners.partner import Partner  # noqa: E402
 from sprii_envs.overcooked.partners.roster import load_roster, write_roster  # noqa: E402
 from sprii_train.checkpoints import CheckpointError  # noqa: E402
-from sprii_train.cli_overcooked import MeasurePartners, TrainPartners, WatchPartners  # noqa: E402
+from sprii_train.cli.overcooked import MeasurePartners, TrainPartners, WatchPartners  # noqa: E402
 from sprii_train.overcooked import ippo, learning, selfplay  # noqa: E402
 from sprii_train.overcooked.ippo import IPPO, Sequences, advantages, initial, loss, shaping_at  # noqa: E402
 from sprii_train.overcooked.selfplay import SelfPlay, _read, _written, crossplay, train_partners  # noqa: E402

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, subcommand
 
+from sprii_train.cli.options import check_folder
+
 EPISODES = 100_000
 """Of a pair at most: all are played at once."""
 
@@ -36,7 +38,6 @@ class TrainPartners:
         """Train, then list the roster."""
         from sprii_envs.overcooked.game import Game
         from sprii_envs.overcooked.partners.partner import NEURAL
-        from sprii_train.cli import check_folder
         from sprii_train.experiments.seeds import parse_seeds
         from sprii_train.overcooked.selfplay import SelfPlay, train_partners
 
@@ -83,7 +84,6 @@ class MeasurePartners:
         from sprii_envs.files import write_json, write_whole
         from sprii_envs.overcooked.partners.partner import NEURAL
         from sprii_envs.overcooked.partners.roster import game_of, load_roster, manifest, shipped_folder
-        from sprii_train.cli import check_folder
         from sprii_train.overcooked.selfplay import crossplay, self_play
         from sprii_train.reports.figures import png
         from sprii_train.reports.overcooked_figures import crossplay_figure

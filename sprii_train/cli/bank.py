@@ -1,0 +1,117 @@
+"""`sprii bank`: banks of episodes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import FlagCreatePairsOff, Positional
+
+from sprii_train.cli.options import check_workers
+from sprii_train.terminal import console
+
+BankName = Literal["d-clean", "spring", "spring-sealed", "poke-factorial", "poke-original", "swimmer"]
+
+
+@dataclass
+class Build:
+    """Build a bank, or resume a build that was stopped."""
+
+    protocol: Positional[BankName]
+    path: Positional[Path]
+    workers: int | None = None
+    """Processes; by default one a core."""
+    overwrite: Annotated[bool, FlagCreatePairsOff] = False
+    """Replace a bank of another protocol at this path."""
+    frames: int | None = None
+    """Store frames of this size; by default as the protocol says."""
+    no_frames: Annotated[bool, FlagCreatePairsOff] = False
+    """Store no frames: they are drawn from the states when they are read."""
+    rollouts: int | None = None
+    """Episodes of every system, of each kind where there are kinds; by default as the protocol says."""
+    seed: int | None = None
+    """Seed of systems, starts and actions; by default as the protocol says."""
+
+    def run(self) -> None:
+        """Build with a progress bar."""
+        import os
+
+        from rich.progress import Progress
+
+        from sprii_envs.banks import PROTOCOLS, build
+
+        if self.no_frames and self.frames is not None:
+            raise ValueError("--frames and --no-frames exclude each other")
+        given = {"frames": self.frames, "rollouts": self.rollouts, "seed": self.seed}
+        changes = {name: value for name, value in given.items() if value is not None}
+        check_workers(self.workers)
+        protocol = PROTOCOLS[self.protocol].replace(**changes)
+        if self.no_frames:
+            protocol = protocol.replace(frames=None)
+        with Progress(console=console(), transient=True) as progress:
+            bar = progress.add_task("episodes", total=protocol.episodes)
+            bank = build(
+                protocol,
+                self.path,
+                workers=(os.cpu_count() or 1) if self.workers is None else self.workers,
+                overwrite=self.overwrite,
+                progress=lambda done, total: progress.update(bar, completed=done, total=total),
+            )
+        print(bank.describe())
+
+
+@dataclass
+class List:
+    """Say which banks can be built, and how large they are."""
+
+    def run(self) -> None:
+        """Print a table of the protocols."""
+        from rich.table import Table
+
+        from sprii_envs.banks import PROTOCOLS, simulate
+
+        table = Table("bank", "systems", box=None, pad_edge=False)
+        table.add_column("episodes", justify="right")
+        table.add_column("size", justify="right")
+        for name, protocol in PROTOCOLS.items():
+            systems = ", ".join(f"{count:,} {split}" for split, count in protocol.counts.items())
+            size = sum(column.bytes for column in simulate.columns(protocol))
+            table.add_row(name, systems, f"{protocol.episodes:,}", f"{size / 1e9:.2f} GB")
+        console().print(table)
+
+
+@dataclass
+class Info:
+    """Say what a bank holds."""
+
+    path: Positional[Path]
+
+    def run(self) -> None:
+        """Print the description."""
+        from sprii_envs.banks import Bank
+
+        print(Bank.open(self.path).describe())
+
+
+@dataclass
+class Verify:
+    """Compare every file of a bank with its checksum."""
+
+    path: Positional[Path]
+
+    def run(self) -> None:
+        """Verify, or fail with the first file that differs."""
+        from sprii_envs.banks import Bank
+
+        bank = Bank.open(self.path, verify="checksums")
+        print(f"{self.path}: every checksum holds (fingerprint {bank.fingerprint[:16]})")
+
+
+@dataclass
+class BankCommand:
+    """List, build, describe or verify banks of episodes."""
+
+    command: List | Build | Info | Verify
+
+    def run(self) -> None:
+        """Run the chosen one."""
+        self.command.run()

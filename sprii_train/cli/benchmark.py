@@ -1,0 +1,37 @@
+"""`sprii benchmark`: speed, beside the peers'."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tyro.conf import Positional
+
+from sprii_envs.fields import integer, number
+from sprii_train.cli.options import check_json
+
+
+@dataclass
+class Benchmark:
+    """Measure speed, ours beside the peers', in one run."""
+
+    what: Positional[Literal["envs"]]
+    """envs: environment steps and frames per second, beside Gymnasium and whichever peers are installed."""
+    seconds: float = 0.5
+    """Length of one timing."""
+    repeats: int = 5
+    """Timings a row."""
+    json: Path | None = None
+    """Also write the numbers to this file."""
+
+    def run(self) -> None:
+        """Measure and print."""
+        from sprii_envs.files import write_json
+        from sprii_train.benchmarks.envs import benchmark, report
+
+        number("--seconds", self.seconds, above=0, most=3600)
+        integer("--repeats", self.repeats, least=1, most=1_000)
+        check_json(self.json)
+        result = benchmark(self.seconds, self.repeats)
+        print(report(result))
+        if self.json is not None:
+            write_json(self.json, result)

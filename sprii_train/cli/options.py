@@ -1,0 +1,38 @@
+"""What several commands have in common: names of presets, and options that are refused before any work is done."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Literal
+
+from sprii_envs.fields import WORKERS, integer
+
+PresetName = Literal["smoke", "quick", "paper"]
+LauncherName = Literal["local", "slurm", "ray"]
+
+
+def check_folder(path: Path) -> None:
+    """ValueError if a folder cannot be made there, before hours are spent on what it would hold."""
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ValueError(f"--out is {path}, but {there} is not a folder that can be written to")
+
+
+def check_workers(workers: int | None) -> None:
+    """ValueError for no number of processes."""
+    if workers is not None:
+        integer("--workers", workers, least=1, most=WORKERS)
+
+
+def check_json(path: Path | None) -> None:
+    """ValueError, before any work is done, for a file that could not be written."""
+    if path is not None and not path.parent.is_dir():
+        raise ValueError(f"--json {path}: there is no folder {path.parent}")
+    if path is not None and path.is_dir():
+        raise ValueError(f"--json {path}: this is a folder; name a file")
+
+
+def given(command: object, *options: str) -> list[str]:
+    """`--option value` of those that were given, as a shell reads them."""
+    values = {name: getattr(command, name) for name in options}
+    return [f"--{name} {shlex.quote(str(value))}" for name, value in values.items() if value is not None]

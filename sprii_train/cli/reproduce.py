@@ -1,0 +1,240 @@
+"""`sprii quickstart`, `sprii reproduce` and `sprii scoreboard`: tables and figures of the paper."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import FlagCreatePairsOff, Positional
+
+from sprii_envs.fields import integer
+from sprii_train.cli.options import LauncherName, PresetName, check_folder, check_workers, given
+from sprii_train.terminal import console
+
+TargetPreset = Literal["smoke", "quick", "states", "paper"]
+EVERYTHING = "all"
+"""The label of every target."""
+
+
+@dataclass
+class Quickstart:
+    """Build the D-Clean bank, train the arms that tell the story at a small budget, and report (about 10 minutes)."""
+
+    preset: PresetName = "quick"
+    """quick: a narrower model, the paper's orderings in minutes; smoke: a check that everything runs."""
+    seeds: str | None = None
+    """A count (3) or a list (0,4,7) of sources; by default the preset's."""
+    out: Path = Path("runs/quickstart")
+    """Folder of the bank, the runs and the report."""
+    workers: int | None = None
+    """Training processes; by default one a core."""
+
+    def run(self) -> None:
+        """Train and report."""
+        written = [f"sprii quickstart --preset {self.preset}", *given(self, "seeds")]
+        if self.out != Quickstart.out:
+            written += given(self, "out")
+        _reproduce(
+            "tab:dclean-full",
+            self.preset,
+            self.out,
+            " ".join(written),
+            seeds=self.seeds,
+            workers=self.workers,
+            report=self.out,
+        )
+
+
+@dataclass
+class Reproduce:
+    """Reproduce a table or figure of the paper. A stopped run resumes when the command is repeated."""
+
+    target: Positional[str] = ""
+    """A label of `sprii reproduce --list`, such as tab:refinement-full; setting:NAME is the report of any setting; all
+    is every label, with an index of what held."""
+    list: Annotated[bool, FlagCreatePairsOff] = False
+    """Print what can be reproduced, and what each preset would cost on this machine."""
+    preset: TargetPreset = "quick"
+    """quick: narrower models, minutes to an hour; states: PokeWorld without pixels; paper: the paper's models and
+    budgets, days to months on a CPU."""
+    seeds: str | None = None
+    """A count (3) or a list (0,4,7) of sources; by default the preset's."""
+    arms: str | None = None
+    """Comma-separated arms; by default the preset's."""
+    steps: int | None = None
+    """Optimiser updates; by default the preset's."""
+    population: Literal["test", "validation"] | None = None
+    """tab:dclean-full: the systems reported on, by default test. Choose settings on validation only."""
+    partners: Path | None = None
+    """tab:overcooked-complete: a folder that `sprii overcooked partners train` wrote, in place of the shipped ones."""
+    out: Path | None = None
+    """Folder of banks, runs and reports; by default runs/PRESET, which all targets share."""
+    workers: int | None = None
+    """Sources at once; by default one a core, or as many as the cluster starts."""
+    launcher: LauncherName = "local"
+    """Where sources are trained and measured: processes here, Slurm jobs, or tasks of a Ray cluster."""
+    device: str = "cpu"
+    """A torch device that sources are trained on, such as cuda; they are measured on the CPU."""
+    plugin: str | None = None
+    """A module of yours that registers settings and learners, such as own_setting.setting; the current folder is
+    searched too."""
+
+    def run(self) -> None:
+        """Train and report."""
+        if self.plugin is not None:
+            _load_plugin(self.plugin)
+        if self.list:
+            _list_targets()
+            return
+        if not self.target:
+            raise ValueError("say what to reproduce: sprii reproduce --list names it")
+        from sprii_train.fit import usable_device
+
+        usable_device(self.device)  # with a launcher too: the precision, which names the folders, is this machine's
+        from sprii_train.experiments.targets import canonical
+
+        written = [f"sprii reproduce {canonical(self.target)}", f"--preset {self.preset}"]
+        written += given(self, "seeds", "arms", "steps", "population", "partners", "out")
+        if self.device != "cpu":
+            written.append(f"--device {self.device}")
+        if self.plugin is not None:
+            written.append(f"--plugin {self.plugin}")
+        _reproduce(
+            self.target,
+            self.preset,
+            self.out or Path(f"runs/{self.preset}"),
+            " ".join(written),
+            seeds=self.seeds,
+            arms=self.arms,
+            steps=self.steps,
+            device=self.device,
+            population=self.population,
+            partners=self.partners,
+            workers=self.workers,
+            launcher=self.launcher,
+        )
+
+
+@dataclass
+class Scoreboard:
+    """Write one page of all reports under a folder: what held, what did not, and what was never tested."""
+
+    folder: Positional[Path]
+    """Folder whose subfolders hold reports, such as runs/quick or docs/results."""
+    out: Path | None = None
+    """The page; by default FOLDER/index.html."""
+
+    def run(self) -> None:
+        """Read and write; nothing is run."""
+        from sprii_train.experiments.findings import scoreboard
+
+        if not self.folder.is_dir():
+            raise ValueError(f"{self.folder} is no folder of reports")
+        print(f"index: {scoreboard(self.folder, where=self.out)}")
+
+
+def _load_plugin(name: str) -> None:
+    """Import a module that registers; ValueError naming it, for one that is not there or does not import."""
+    import importlib
+
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # the command, unlike python -m, does not search where it is called
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        raise ValueError(f"--plugin {name}: {error}; legal: a module that can be imported from here") from error
+
+
+def _list_targets() -> None:
+    from rich.table import Table
+
+    from sprii_train.experiments.costs import estimate, span
+    from sprii_train.experiments.targets import ALIASES, COMPOSED, TARGETS
+    from sprii_train.settings import PRESET_NAMES
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column(
+        "table or figure", min_width=max(map(len, (*TARGETS, *COMPOSED)))
+    )  # what is copied is never cut off
+    table.add_column("what it shows")
+    for name in PRESET_NAMES:
+        table.add_column(name, justify="right")
+    for target in TARGETS.values():
+        table.add_row(target.label, target.title, *(span(estimate(target, name)) for name in PRESET_NAMES))
+    for one in COMPOSED.values():
+        parts = [[estimate(TARGETS[part], name) for part in one.parts] for name in PRESET_NAMES]
+        costs = (None if None in own else sum(each or 0.0 for each in own) for own in parts)
+        table.add_row(one.label, one.title, *map(span, costs))
+    screen = console()
+    screen.print(table)
+    screen.print(
+        "Times are of one worker on this machine, from the measured seconds of an update scaled by this machine's rate "
+        "of matrix products, with nothing trained yet: targets that share sources share them."
+    )
+    told = ", ".join(f"{alias} ({label})" for alias, label in ALIASES.items())
+    screen.print(f"Other labels of these tables, and their figures: {told}", soft_wrap=True)
+
+
+def _reproduce(
+    label: str,
+    preset: str,
+    root: Path,
+    command: str,
+    *,
+    seeds: str | None = None,
+    arms: str | None = None,
+    steps: int | None = None,
+    device: str = "cpu",
+    population: str | None = None,
+    partners: Path | None = None,
+    workers: int | None = None,
+    launcher: str = "local",
+    report: Path | None = None,
+) -> None:
+    from sprii_train import distributed
+    from sprii_train.experiments.collect import reproduce_all, reproduce_composed
+    from sprii_train.experiments.reproduce import Plan, reproduce
+    from sprii_train.experiments.seeds import parse_seeds
+    from sprii_train.experiments.targets import Target, composed, target
+    from sprii_train.reports.page import print_page
+
+    check_workers(workers)
+    if steps is not None:
+        integer("--steps", steps, least=1, most=10**9)
+    parsed = None if seeds is None else parse_seeds(seeds)
+    named = None if arms is None else tuple(arm.strip() for arm in arms.split(","))
+    one = composed(label)
+    if one is not None or label == EVERYTHING:
+        for name, value in (("arms", arms), ("population", population), ("partners", partners)):
+            if value is not None:
+                raise ValueError(f"--{name} is of one table or figure, but {label} is several")
+
+    def plan_of(found: Target) -> Plan:
+        return Plan(found, preset, root, parsed, named, steps, device, population, partners, report)
+
+    if label == EVERYTHING:
+        check_folder(root)
+        written, failures = reproduce_all(
+            plan_of, preset, root, lambda found: command.replace(f" {EVERYTHING} ", f" {found.label} ", 1),
+            workers=workers, launcher=launcher,
+        )  # fmt: skip
+        if distributed.rank() == 0:
+            for failed, why in failures.items():
+                print(f"not run: {failed}: {why}")
+            print(f"index: {written}")
+        return
+    if one is not None:
+        folder, suffix = root / one.folder, ""
+        check_folder(folder)
+        page = reproduce_composed(one, plan_of, command, workers=workers, launcher=launcher)
+    else:
+        plan = plan_of(target(label))
+        folder, suffix = plan.folder, plan.suffix
+        check_folder(folder)
+        page = reproduce(plan, command, workers=workers, launcher=launcher)
+    if distributed.rank() == 0:
+        print_page(page)
+        print(f"\nreport: {folder / f'report{suffix}.html'}\nrows:   {folder / f'results{suffix}.json'}")
+        for name in page.files:
+            print(f"file:   {folder / name}")
