@@ -1,4 +1,4 @@
-"""Donors of PokeWorld recipients that differ in exactly one factor, and the futures that such a factor would give.
+"""Donors of recipients that differ in exactly one factor, and the futures that such a factor would give.
 
 A recipient is one window of an episode. Its matched donor is another episode of its system, its wrong donor one whose
 system differs in one factor; query, actions and every weight stay (`app:poke-fixed`).

@@ -7,7 +7,7 @@ import numpy as np
 from sprii_envs.banks import Store
 from sprii_envs.relations import EpisodeTable, Graph, knn_graph, random_history
 from sprii_train.analysis.formation import standardise
-from sprii_train.experiments.encoding import encode_histories
+from sprii_train.cases.encoding import encode_histories
 from sprii_train.settings.base import Setting
 
 NEIGHBOURS = 3

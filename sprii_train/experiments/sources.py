@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,8 @@ class Measure:
         name: key of its results.
         run: a source → a JSON row; arrays by system are kept in `source.folder / source.cell.arrays`.
         needs: optional operations of a learner that it reads.
+        asks: fields of a setting, and operations of its `cases`, that it reads.
+        properties: that it compares.
         simulated: whether it asks the bank's simulator.
         readers: whether it fits any, at the cell's budget.
         trials: whether it acts, in as many episodes as the cell says.
@@ -102,6 +105,8 @@ class Measure:
     name: str
     run: Callable[[Source], dict[str, Any]]
     needs: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
+    properties: tuple[str, ...] = ()
     simulated: bool = False
     readers: bool = True
     trials: bool = False
@@ -124,6 +129,13 @@ class Measure:
         for name in self.needs:
             if not callable(getattr(source.learner, name, None)):
                 return f"{self.name} needs the operation {name!r}, which {type(source.learner).__name__} lacks"
+        setting = source.setting
+        for asked in self.asks:
+            if not reduce(lambda found, name: getattr(found, name, None), asked.split("."), setting):
+                return f"{self.name} needs {asked!r} of the setting, which {setting.name} has not"
+        for name in self.properties:
+            if name not in setting.properties:
+                return f"{self.name} compares {name!r}, which is no property of {setting.name}"
         return None
 
 
@@ -234,8 +246,10 @@ def source_code(setting: Setting, arm: Recipe, config: type[Any]) -> dict[str, s
 
 
 def _described(value: Any) -> Any:
-    """The code of a function, whose text is another in every process."""
-    return code_of(value) if callable(value) and not is_dataclass(value) else repr(value)
+    """Text; of a function, whose text is another in every process, the code, and of what is called both."""
+    if not callable(value):
+        return repr(value)
+    return [repr(value), cell_code(type(value))] if is_dataclass(value) else code_of(value)
 
 
 def train_source(cell: SourceCell, folder: Path, report: Report) -> Source:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from sprii_envs.banks import Bank, BankProtocol, Store, StoreError, build, open_store
@@ -107,8 +108,13 @@ class Setting:
         kind: kind of episode that histories come from; None takes all.
         shortest: see `PairedWindows`; SpringWorld offers whole episodes.
         sealed: of a second store, of the systems kept for a last evaluation.
-        cases: a source → the cases that task readers are fitted on; None are presents and windows as in `window_cases`.
+        cases: a source → the `SourceCases` that task readers are fitted on, such as `QueryCases`; None are the presents
+            and windows of `window_cases`.
         case_horizons, case_count: of those, steps ahead and cases a system.
+        donor_factors: what probes read of the codes of cases' donors; by default `factors`.
+        components: name → coordinates of the state, equally many, that errors are told of.
+        object_coordinates: of the state, of what is acted upon.
+        evidence: (states, actions, groups, world) → features of numerical histories, such as `poke_evidence`.
         unsealed: whether reports measure sealed splits too, as the paper's do. Nothing is ever fitted there.
         claims: of the report `setting:NAME`, see `reports.claims.Claim`.
         arms: of that report, where its own loop takes other recipes than most.
@@ -129,6 +135,10 @@ class Setting:
     cases: Callable[[Any], Any] | None = None
     case_horizons: tuple[int, ...] = (1, 4, 16)
     case_count: int = 16
+    donor_factors: tuple[Factor, ...] = ()
+    components: Mapping[str, slice] = field(default_factory=dict)
+    object_coordinates: slice | None = None
+    evidence: Callable[..., NDArray[np.float64]] | None = None
     unsealed: bool = False
     claims: tuple[Any, ...] = field(default=(), repr=False)
     arms: tuple[str, ...] = field(default=(), repr=False)
@@ -136,6 +146,8 @@ class Setting:
     def __post_init__(self) -> None:
         if not self.factors:
             object.__setattr__(self, "factors", tuple(Factor(name) for name in self.properties))
+        if not self.donor_factors:
+            object.__setattr__(self, "donor_factors", self.factors)
 
     def __hash__(self) -> int:
         """Of the name; budgets and protocols hold mappings."""
@@ -297,7 +309,7 @@ class Setting:
                     f"where a history of {self.history} ends and the shortest episode of {store.name} does"
                 )
 
-        for split in ("train", "validation") if cases else ():
+        for split in ("train", "validation") if cases and self.cases is None else ():
             counts = np.unique(self.episodes(store, split)["system"], return_counts=True)[1]
             if (counts != counts[0]).any() or self.case_count % counts[0]:
                 raise ValueError(

@@ -1,7 +1,9 @@
 """PokeWorld: a finger pushes an object of unknown mass, drag and contact stiffness (`app:poke-profile`)."""
 
+from dataclasses import replace
+
 from sprii_envs.banks import POKE_FACTORIAL, POKE_ORIGINAL
-from sprii_train.analysis.formation import POKE_FACTORS
+from sprii_train.analysis.formation import POKE_FACTORS, SPRING_FACTORS, poke_evidence
 from sprii_train.fit import TrainConfig
 from sprii_train.learners.jepa import JEPAConfig
 from sprii_train.settings.base import SMOKE_NOTE, SMOKE_ROUTES, SMOKE_TRAIN, Budget, Built, Setting
@@ -49,19 +51,19 @@ POKE = Setting(
     anchors=(24, 32, 40, 47),
     budgets=POKE_BUDGETS,
     factors=POKE_FACTORS,
+    donor_factors=SPRING_FACTORS,  # log m, log γ, log k and log k/m: the columns of `tab:poke-targeted-utility`
+    components={
+        "finger_position": slice(0, 2),
+        "finger_velocity": slice(2, 4),
+        "object_position": slice(4, 6),
+        "object_velocity": slice(6, 8),
+    },
+    object_coordinates=slice(4, 8),
+    evidence=poke_evidence,
     unsealed=True,
 )
 POKE_ROLLOUTS = tuple(
-    Setting(
-        f"poke-r{rollouts}",
-        Built(POKE_ORIGINAL.replace(rollouts=rollouts, frames=None)),
-        POKE.properties,
-        POKE.history,
-        POKE.anchors,
-        POKE_BUDGETS,
-        POKE_FACTORS,
-        unsealed=True,
-    )
+    replace(POKE, name=f"poke-r{rollouts}", store=Built(POKE_ORIGINAL.replace(rollouts=rollouts, frames=None)))
     for rollouts in (2, 4, 8)
 )
 """The same of 2, 4 and 8 episodes a system."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from sprii_envs.banks import SPRING as SPRING_PROTOCOL
 from sprii_envs.banks import SPRING_SEALED
 from sprii_train.analysis.formation import SPRING_FACTORS
+from sprii_train.cases.queries import QueryCases
 from sprii_train.fit import TrainConfig
 from sprii_train.learners.jepa import JEPAConfig
 from sprii_train.settings.base import SMOKE_NOTE, SMOKE_ROUTES, SMOKE_TRAIN, Budget, Built, Setting
@@ -36,6 +37,14 @@ SPRING_BUDGETS = {
     ),
 }  # fmt: skip
 
+SPRING_CASES = QueryCases(
+    anchors={"cold": 1, "moving": 95, "forced": 79, "mass": 79, "free": 79, "glide": 79},
+    horizons=(1, 2, 4, 8, 16),
+    groups=("continuous", "combination"),
+)
+"""With the bank's 6 cold, 3 moving, 4 forced, 2 mass, 2 free and 1 glide episodes of a held-out system, 18 queries × 5
+horizons = 90 cases of the full mixture. The panels' 100 systems are 64 continuous ones and 36 unseen combinations."""
+
 SPRING = Setting(
     "spring",
     Built(SPRING_PROTOCOL),
@@ -47,5 +56,6 @@ SPRING = Setting(
     kind="forced",
     shortest=16,
     sealed=Built(SPRING_SEALED),
+    cases=SPRING_CASES,
     unsealed=True,
 )

@@ -2,22 +2,22 @@
 
 from sprii_train.experiments.measures.atlas import atlas
 from sprii_train.experiments.measures.bottleneck import bottleneck
+from sprii_train.experiments.measures.components import components
 from sprii_train.experiments.measures.control import control
 from sprii_train.experiments.measures.cost import cost
-from sprii_train.experiments.measures.direction import direction
+from sprii_train.experiments.measures.direction import FACTORS, direction
 from sprii_train.experiments.measures.evidence import evidence
 from sprii_train.experiments.measures.formation import formation
 from sprii_train.experiments.measures.gradients import gradients
 from sprii_train.experiments.measures.held_out import held_out
 from sprii_train.experiments.measures.landscape import landscape
 from sprii_train.experiments.measures.partners import partners
-from sprii_train.experiments.measures.poke_value import poke_value
 from sprii_train.experiments.measures.prefix import prefix
 from sprii_train.experiments.measures.realization import realization
 from sprii_train.experiments.measures.response import response
 from sprii_train.experiments.measures.routes import object_routes, routes
 from sprii_train.experiments.measures.sealed import sealed
-from sprii_train.experiments.measures.targeted import targeted
+from sprii_train.experiments.measures.targeted import COMPARED, targeted
 from sprii_train.experiments.measures.task import task
 from sprii_train.experiments.measures.untrained import untrained
 from sprii_train.experiments.measures.value import value
@@ -30,25 +30,34 @@ MEASURES: dict[str, Measure] = {
         Measure("atlas", atlas, readers=False, seconds=20.0),
         # An update of six horizons takes three times as long.
         Measure("bottleneck", bottleneck, ("present",), reader_fits=4 * 3),
+        Measure("components", components, ("present",), asks=("components",), reader_fits=4),
         Measure("control", control, readers=False, trials=True, seconds=0.5),
         Measure("cost", cost, readers=False, seconds=0.0),
-        Measure("direction", direction, ("target",), simulated=True, readers=False, seconds=40.0),
-        Measure("evidence", evidence, simulated=True, readers=False, seconds=30.0),
+        Measure(
+            "direction",
+            direction,
+            ("target",),
+            ("object_coordinates",),
+            FACTORS,
+            simulated=True,
+            readers=False,
+            seconds=40.0,
+        ),
+        Measure("evidence", evidence, asks=("evidence",), simulated=True, readers=False, seconds=30.0),
         Measure("formation", formation, readers=False),
         # The diagnostic is of the submodule of that name.
         Measure("gradients", gradients, ("history",), readers=False, seconds=0.0),
         Measure("held-out", held_out, ("horizon_losses",), readers=False, population=True, seconds=10.0),
-        Measure("landscape", landscape, ("present",), simulated=True, reader_fits=1, once=True),
-        Measure("object-routes", object_routes, ("present",), route_fits=3),
+        Measure("landscape", landscape, ("present",), ("cases.features",), simulated=True, reader_fits=1, once=True),
+        Measure("object-routes", object_routes, ("present",), ("object_coordinates",), route_fits=3),
         Measure("partners", partners, ("act", "tokens", "token_at"), readers=False, trials=True, seconds=0.0),
-        Measure("poke-value", poke_value, ("present",), reader_fits=4),
         # An update of a recurrent reader takes half as long again.
-        Measure("prefix", prefix, ("present",), reader_fits=3 * 5 * 1.5),
+        Measure("prefix", prefix, ("present",), ("cases.prefixes",), reader_fits=3 * 5 * 1.5),
         Measure("realization", realization, ("present",), simulated=True, route_fits=5),
-        Measure("response", response, ("present",), simulated=True, reader_fits=1, once=True),
+        Measure("response", response, ("present",), ("cases.features",), simulated=True, reader_fits=1, once=True),
         Measure("routes", routes, ("present",), route_fits=18),
-        Measure("sealed", sealed, ("present",), reader_fits=1),
-        Measure("targeted", targeted, ("present",), simulated=True, reader_fits=2),
+        Measure("sealed", sealed, ("present",), ("cases.sealed", "sealed"), reader_fits=1),
+        Measure("targeted", targeted, ("present",), ("components",), COMPARED, simulated=True, reader_fits=2),
         Measure("task", task, ("present",), reader_fits=4, route_fits=3),
         Measure("untrained", untrained, readers=False),
         Measure("value", value, ("present",), reader_fits=4, route_fits=4),

@@ -1,4 +1,4 @@
-"""Direct context against decoded drag on D-Clean, with the same donors (`tab:v3-bottleneck-endpoints`)."""
+"""Direct context against decoded properties, with the same donors (`tab:v3-bottleneck-endpoints`)."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,9 +12,9 @@ from sprii_train.analysis.value.cases import Cases, codes
 from sprii_train.analysis.value.readers import Reader, ReaderConfig, fit_readers
 from sprii_train.analysis.value.risks import by_system, reader_errors
 from sprii_train.analysis.value.slots import Arm
+from sprii_train.cases.windows import window_cases
 from sprii_train.experiments.measures.value import reader_config
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.window_cases import window_cases
 
 HORIZONS = (1, 2, 4, 8, 16, 32)
 WINDOWS = 32  # of a system
@@ -25,10 +25,10 @@ WRONG_SEED = 20_265  # of Fixed Wrong's map of systems
 def bottleneck(
     source: Source, horizons: tuple[int, ...] = HORIZONS, config: ReaderConfig | None = None
 ) -> dict[str, Any]:
-    """Raw-state MSE of fresh readers by horizon, of wrong donors through the Persistent readers, and the drag decoder.
+    """Raw-state MSE of fresh readers by horizon, of wrong donors through the Persistent readers, and the decoder.
 
-    Decode and Oracle read the drag itself, as the decoder's printed errors do. The row has means, `decode_h32`; errors
-    of every reader by system, (R, N, K), and the decoder's squared errors, (N,), are kept beside the model.
+    Decode and Oracle read the property itself, as the decoder's printed errors do. The row has means, `decode_h32`;
+    errors of every reader by system, (R, N, K), and the decoder's squared errors, (N,), are kept beside the model.
     """
     cases = window_cases(source, horizons, WINDOWS)
     seeds = tuple(range(source.cell.readers.count))

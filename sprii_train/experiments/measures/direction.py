@@ -1,4 +1,4 @@
-"""Wrong-factor donors of one PokeWorld source: do predictions move as the physics would? (`app:poke-direction`)"""
+"""Wrong-factor donors: do predictions move as the physics would? (`app:poke-direction`)"""
 
 from typing import Any
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sprii_train.analysis.donors import donor_errors, encode_split
 from sprii_train.analysis.formation import measure_formation
-from sprii_train.experiments.encoding import measured_windows, training_windows
+from sprii_train.experiments.measured_windows import measured_windows, training_windows
 from sprii_train.experiments.sources import Source
 
 SYSTEMS = 400  # training systems that codes are standardised by and probes fitted on, as in the paper's atlas

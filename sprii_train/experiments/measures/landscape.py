@@ -1,4 +1,4 @@
-"""Donor–target landscapes of one SpringWorld source and its fitted reader (`app:landscape`)."""
+"""Donor–target landscapes of one source and its fitted reader (`app:landscape`)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,9 +22,9 @@ from sprii_train.analysis.use.simulated import (
 )
 from sprii_train.analysis.value.cases import Standardiser
 from sprii_train.analysis.value.readers import fit_reader
+from sprii_train.cases.windows import cases_of
 from sprii_train.experiments.measures.value import reader_config
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.spring_cases import HORIZONS, query_features, spring_cases
 from sprii_train.protocol import Windows
 
 LEVELS = 5
@@ -39,7 +39,13 @@ class Assay(NamedTuple):
     predicted: NDArray[np.float64]  # (n, L, K, D) standardised increments under each donor level
     donors: Counterfactuals
     targets: Counterfactuals
+    horizons: tuple[int, ...]
     standardiser: Standardiser
+
+    @property
+    def truth(self) -> NDArray[np.float64]:
+        """The simulator's increments (n, L, K, D)."""
+        return increments(self.targets, self.horizons)
 
 
 def assays(source: Source) -> Iterator[Assay]:
@@ -47,27 +53,29 @@ def assays(source: Source) -> Iterator[Assay]:
 
     Donor histories and targets are simulated under five levels of one factor; query, actions and every weight stay.
     """
-    bank, setting, learner = source.bank, source.setting, source.learner
-    cases = spring_cases(source)
+    bank, setting = source.bank, source.setting
+    law: Any = setting.cases
+    cases = cases_of(source)
     reader = fit_reader(cases.train, "persistent", reader_config(source), 0)
     table = continuous(source)
     queries = pulse_queries(bank, table)
     histories = first_episodes(table, setting.kind)
-    query = query_features(learner, bank.frames(queries.episodes, queries.anchors, 1, source.reader.image)[:, 0])
-    n, last = len(query), HORIZONS[-1]
-    actions = bank.windows("actions", queries.episodes, queries.anchors, last).astype(np.float64)
+    shown = bank.frames(queries.episodes, queries.anchors, 1, source.reader.image)[:, 0]
+    query = law.features(source.learner, shown)
+    n, horizons = len(query), cases.train.horizons
+    actions = bank.windows("actions", queries.episodes, queries.anchors, horizons[-1]).astype(np.float64)
     for factor in setting.properties:
         levels = training_levels(bank.properties[factor], LEVELS)
         donors = donor_histories(bank, histories, factor, levels, length=setting.history)
-        targets = query_targets(bank, queries, factor, levels, steps=last)
+        targets = query_targets(bank, queries, factor, levels, steps=horizons[-1])
         recipients = replace(
             cases.development.take(np.zeros(n * LEVELS, np.int64)),
             query=np.repeat(query, LEVELS, axis=0),
             actions=np.repeat(actions, LEVELS, axis=0),
             context=_encode(source, donors).reshape(n * LEVELS, -1),
         )
-        predicted = reader.predict(recipients).astype(np.float64).reshape(n, LEVELS, len(HORIZONS), -1)
-        yield Assay(factor, levels, predicted, donors, targets, cases.standardiser)
+        predicted = reader.predict(recipients).astype(np.float64).reshape(n, LEVELS, len(horizons), -1)
+        yield Assay(factor, levels, predicted, donors, targets, horizons, cases.standardiser)
 
 
 def continuous(source: Source) -> EpisodeTable:
@@ -83,12 +91,12 @@ def landscape(source: Source) -> dict[str, Any]:
     """
     kept: dict[str, NDArray[np.float64]] = {}
     row: dict[str, Any] = {"systems": np.unique(continuous(source)["system"]).tolist()}
-    for factor, levels, predicted, donors, targets, standardiser in assays(source):
-        truth = standardiser(increments(targets, HORIZONS))
-        grids = grid_errors(predicted[:, :, -1], truth[:, :, -1])
+    for assay in assays(source):
+        factor, truth = assay.factor, assay.standardiser(assay.truth)
+        grids = grid_errors(assay.predicted[:, :, -1], truth[:, :, -1])
         found = valley(grids)
-        kept |= {f"{factor}|grids": grids, f"{factor}|levels": levels}
-        told = [coverage(donors), coverage(targets)]
+        kept |= {f"{factor}|grids": grids, f"{factor}|levels": assay.levels}
+        told = [coverage(assay.donors), coverage(assay.targets)]
         row |= {
             f"depth_{factor}": found.depth,
             f"rho_{factor}": found.rho,

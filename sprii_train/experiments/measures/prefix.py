@@ -1,4 +1,4 @@
-"""Readers that see r transitions of the recipient, on one SpringWorld source (`app:spring-recipient-evidence`)."""
+"""Readers that see r transitions of the recipient, on one source (`app:spring-recipient-evidence`)."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ from sprii_train.analysis.value.risks import strata_by_system
 from sprii_train.analysis.value.slots import Arm
 from sprii_train.experiments.measures.value import reader_config
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.spring_cases import prefix_cases
 
 READERS: tuple[Arm, ...] = ("null", "persistent", "oracle")
 
@@ -17,7 +16,8 @@ def prefix(source: Source) -> dict[str, Any]:
 
     Errors of every reader by system, (P, R, N, K), are kept beside the model.
     """
-    train, moving = prefix_cases(source, max(PREFIXES))
+    cases: Any = source.setting.cases
+    train, moving = cases.prefixes(source, max(PREFIXES))
     seeds = tuple(range(source.cell.readers.count))
     found = prefix_errors(train, moving, reader_config(source), seeds, arms=READERS)
     source.keep({**found})

@@ -13,10 +13,9 @@ from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.physical import output_weights, sensitivities
 from sprii_train.analysis.value.risks import by_system, reader_errors
 from sprii_train.analysis.value.routes import SCALES, amplitude_errors, fit_routes
+from sprii_train.cases.windows import cases_of
 from sprii_train.experiments.measures.value import DONOR_SEED, specificity_row
-from sprii_train.experiments.poke_cases import poke_cases
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.spring_cases import SpringCases, query_windows, spring_cases
 
 VARIANTS = ("", "-phys")
 
@@ -28,15 +27,11 @@ def realization(source: Source) -> dict[str, Any]:
 
     Errors by reader (R,) are kept beside the model.
     """
-    of = spring_cases(source) if source.setting.name == "spring" else poke_cases(source)
+    of = cases_of(source)
     config = RouteConfig(fit=FitConfig(updates=source.cell.readers.route_updates, batch=128))
     bases = fit_bases(of.train, of.development, config, tuple(range(source.cell.readers.count)))
-    if isinstance(of, SpringCases):
-        queries, anchors = query_windows(source.bank, "train")
-        presents = queries["episode"], anchors
-    else:
-        presents = of.drawn["train"].episodes, of.drawn["train"].anchors
-    weights = physical_weights(source.bank, *presents, of.train, of.standardiser)
+    drawn = of.drawn["train"]
+    weights = physical_weights(source.bank, drawn.episodes, drawn.anchors, of.train, of.standardiser)
     kept: dict[str, NDArray[np.float64]] = {}
     row: dict[str, Any] = {}
     for variant in VARIANTS:

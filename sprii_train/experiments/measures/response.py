@@ -1,4 +1,4 @@
-"""How a donor's level moves the output of one SpringWorld source's fixed reader (`app:physical-response`)."""
+"""How a donor's level moves the output of one source's fixed reader (`app:physical-response`)."""
 
 from typing import Any
 
@@ -6,10 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_train.analysis.use.response import TRANSFORMS, donor_response
-from sprii_train.analysis.use.simulated import increments
 from sprii_train.experiments.measures.landscape import assays
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.spring_cases import HORIZONS
 
 CASE = 0
 """The recipient whose course is kept: the first system, whatever the errors."""
@@ -24,18 +22,18 @@ def response(source: Source) -> dict[str, Any]:
     """
     kept: dict[str, NDArray[np.float64]] = {}
     row: dict[str, Any] = {}
-    for factor, levels, predicted, _, targets, standardiser in assays(source):
-        outputs = predicted * standardiser.scale + standardiser.mean
-        truth = increments(targets, HORIZONS)
-        for who, moved in (("reader", outputs), ("simulator", truth)):
+    for assay in assays(source):
+        factor, standardiser = assay.factor, assay.standardiser
+        outputs = assay.predicted * standardiser.scale + standardiser.mean
+        for who, moved in (("reader", outputs), ("simulator", assay.truth)):
             for transform in TRANSFORMS:
                 found, name = donor_response(moved[:, :, -1], transform), f"{factor}|{transform}|{who}"
                 kept |= {f"{name}_centre": found.centre, f"{name}_relative": found.relative}
                 row[f"{who}_share_{factor}_{transform}"] = found.relative_share
                 row[f"{who}_relative_minus_centre_{factor}_{transform}"] = found.relative_minus_centre
-        states = targets.states[CASE].astype(np.float64)
+        states = assay.targets.states[CASE].astype(np.float64)
         kept |= {
-            f"{factor}|levels": levels,
+            f"{factor}|levels": assay.levels,
             f"{factor}|course": states - states[:, :1],
             f"{factor}|predicted": outputs[CASE],
         }

@@ -1,4 +1,4 @@
-"""Residual routes on one PokeWorld source at two budgets (`tab:external-alpha`), and of the object alone."""
+"""Residual routes at two budgets (`tab:external-alpha`), and of the object alone."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,11 +11,14 @@ from sprii_train.analysis.value.cases import Cases, Standardiser
 from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.risks import Predictor, by_system, reader_errors
 from sprii_train.analysis.value.routes import fit_routes
-from sprii_train.experiments.poke_cases import OBJECT, donor_probes, poke_cases
+from sprii_train.cases.base import SourceCases
+from sprii_train.cases.windows import cases_of
+from sprii_train.experiments.donor_probes import donor_probes, named_factors
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.window_cases import WindowCases
+from sprii_train.settings.base import Setting
 
 LONG = 5  # times the updates of the short budget
+PROBED = "drag"
 WRONG_SEED = 20_265  # of the map of systems behind wrong donors
 
 Array = NDArray[np.float64]
@@ -24,11 +27,12 @@ Array = NDArray[np.float64]
 def routes(source: Source) -> dict[str, Any]:
     """E(M1) − E(M2) at h16 on validation systems after `route_updates` and five times as many, base included.
 
-    The row has `gain_short` and `gain_long`, the error of every route, wrong − matched of M2 and R² of log drag in the
-    donors' codes; errors by system, (R, N) at h16, are kept beside the model.
+    The row has `gain_short` and `gain_long`, the error of every route, wrong − matched of M2 and R² of drag, where it
+    is a property, in the donors' codes; errors by system, (R, N) at h16, are kept beside the model.
     """
-    cases = poke_cases(source)
-    row: dict[str, Any] = {"donor_drag": donor_probes(cases)["drag"].r2}
+    cases = cases_of(source)
+    found = donor_probes(cases, named_factors(source.setting, PROBED))
+    row: dict[str, Any] = {f"donor_{name}": scored.r2 for name, scored in found.items()}
     kept: dict[str, Array] = {}
     for name, times in (("short", 1), ("long", LONG)):
         updates = times * source.cell.readers.route_updates
@@ -43,21 +47,22 @@ def routes(source: Source) -> dict[str, Any]:
 
 
 def object_routes(source: Source) -> dict[str, Any]:
-    """Errors at h16 of the base, M1 and M2 that predict the object's four coordinates alone."""
-    cases = object_only(poke_cases(source))
+    """Errors at h16 of the base, M1 and M2 that predict the object's coordinates alone."""
+    cases = object_only(cases_of(source), source.setting)
     errors = route_errors(cases, source.cell.readers.route_updates, source.cell.readers.count)
     source.keep(errors)
     return {f"{route}_h16": float(grid.mean()) for route, grid in errors.items()}
 
 
-def object_only(cases: WindowCases) -> WindowCases:
+def object_only(cases: SourceCases, setting: Setting) -> SourceCases:
     """The same cases with the object's position and velocity as targets."""
-    kept = Standardiser(cases.standardiser.mean[OBJECT], cases.standardiser.scale[OBJECT])
-    train, development = (replace(c, targets=c.targets[..., OBJECT]) for c in (cases.train, cases.development))
+    of = setting.object_coordinates
+    kept = Standardiser(cases.standardiser.mean[of], cases.standardiser.scale[of])
+    train, development = (replace(c, targets=c.targets[..., of]) for c in (cases.train, cases.development))
     return replace(cases, train=train, development=development, standardiser=kept)
 
 
-def route_errors(cases: WindowCases, updates: int, readers: int) -> dict[str, Array]:
+def route_errors(cases: SourceCases, updates: int, readers: int) -> dict[str, Array]:
     """Errors (R, N) at the last horizon of the bases `r0`, `m1`, `m2`, and `m2-wrong` with another system's donors."""
     config = RouteConfig(fit=FitConfig(updates=updates, batch=128))
     held_out = cases.development

@@ -1,4 +1,4 @@
-"""SpringWorld's sealed systems, read once by readers fitted on training queries (`tab:v3-spring-sealed`)."""
+"""Sealed systems, read once by readers fitted on training cases (`tab:v3-spring-sealed`)."""
 
 from typing import Any
 
@@ -8,7 +8,6 @@ from sprii_train.analysis.value.readers import fit_readers
 from sprii_train.analysis.value.risks import by_system, reader_errors, strata_by_system
 from sprii_train.experiments.measures.value import reader_config
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.spring_cases import sealed_cases, training_cases
 
 POPULATIONS = {"primary": ("continuous",), "secondary": ("combination",), "pooled": ("continuous", "combination")}
 """Population → groups of systems: 256 continuous ones, 36 unseen combinations, and both."""
@@ -19,11 +18,12 @@ def sealed(source: Source) -> dict[str, Any]:
 
     Readers are fitted before the sealed bank is opened. Errors by system, (R, N) at h16, are kept beside the model.
     """
-    train, standardiser = training_cases(source)
+    cases: Any = source.setting.cases
+    train, standardiser = cases.training(source)
     seeds = tuple(range(source.cell.readers.count))
     readers = fit_readers(train, "persistent", reader_config(source), seeds)
     bank = source.setting.open_sealed(source.bank.path.parent)
-    cold = sealed_cases(source, bank, standardiser)
+    cold = cases.sealed(source, bank, standardiser)
     errors = np.stack([by_system(reader_errors(reader, cold), cold.systems)[:, -1] for reader in readers])
     strata = strata_by_system(cold)
     assert strata is not None

@@ -1,4 +1,4 @@
-"""Does one PokeWorld source's context help where its factor matters? (`tab:poke-targeted-utility`)"""
+"""Does one source's context help where its factor matters? (`tab:poke-targeted-utility`)"""
 
 from typing import Any
 
@@ -10,11 +10,12 @@ from sprii_train.analysis.value.cases import Cases
 from sprii_train.analysis.value.physical import dominance, factor_sensitivity, sensitivities
 from sprii_train.analysis.value.readers import fit_readers
 from sprii_train.analysis.value.slots import Arm
-from sprii_train.experiments.measures.poke_value import component_errors
+from sprii_train.cases.base import Drawn, SourceCases
+from sprii_train.cases.windows import cases_of
+from sprii_train.experiments.donor_probes import donor_networks, donor_probes, donor_transients
+from sprii_train.experiments.measures.components import component_errors
 from sprii_train.experiments.measures.value import reader_config
-from sprii_train.experiments.poke_cases import HORIZONS, donor_contact, donor_networks, donor_probes, poke_cases
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.window_cases import Drawn, WindowCases
 
 READERS: tuple[Arm, ...] = ("null", "persistent")
 COMPARED = ("mass", "drag")
@@ -26,23 +27,23 @@ def targeted(source: Source) -> dict[str, Any]:
     Errors by system (R, N) of each arm and the systems' `dominance` (N,), the same for all sources of a bank, are kept
     beside the model; the slope joins two recipes and is taken by the report.
     """
-    cases = poke_cases(source)
+    cases, setting = cases_of(source), source.setting
     seeds = tuple(range(source.cell.readers.count))
     config = reader_config(source)
     kept = {
-        arm: component_errors(fit_readers(cases.train, arm, config, seeds), cases.development).mean(-1)
+        arm: component_errors(fit_readers(cases.train, arm, config, seeds), cases.development, setting).mean(-1)
         for arm in READERS
     }
     row: dict[str, Any] = {f"{arm}_h16": float(grid.mean()) for arm, grid in kept.items()}
-    row |= {f"donor_{name}": scored.r2 for name, scored in donor_probes(cases).items()}
-    row |= {f"donor_mlp_{name}": scored.r2 for name, scored in donor_networks(cases).items()}
-    row["donor_contact"] = donor_contact(source, cases).auroc
+    row |= {f"donor_{name}": scored.r2 for name, scored in donor_probes(cases, setting.donor_factors).items()}
+    row |= {f"donor_mlp_{name}": scored.r2 for name, scored in donor_networks(cases, setting.donor_factors).items()}
+    row |= {f"donor_{name}": found.auroc for name, found in donor_transients(source, cases).items()}
     kept["dominance"] = mass_dominance(source, cases)
     source.keep(kept)
     return row
 
 
-def mass_dominance(source: Source, cases: WindowCases) -> NDArray[np.float64]:
+def mass_dominance(source: Source, cases: SourceCases) -> NDArray[np.float64]:
     """d = z_train(S_m) − z_train(S_γ) at h16, (N,) means over a validation system's cases."""
     names = source.bank.properties.names
     logs = np.log(np.stack([cases.train.factors[name] for name in names], axis=1))
@@ -50,7 +51,7 @@ def mass_dominance(source: Source, cases: WindowCases) -> NDArray[np.float64]:
     def sensitivity(of: Cases[Any], drawn: Drawn) -> NDArray[np.float64]:
         values = np.stack([of.factors[name] for name in names], axis=1)
         states = source.bank.windows("states", drawn.episodes, drawn.anchors, 1)[:, 0]
-        found = sensitivities(source.bank.world, values, states, of.actions, HORIZONS[-1:])
+        found = sensitivities(source.bank.world, values, states, of.actions, of.horizons[-1:])
         return factor_sensitivity(found, cases.standardiser.scale, logs.std(0))[:, 0]
 
     train, held_out = (sensitivity(*pair)[:, [names.index(name) for name in COMPARED]] for pair in cases.populations)

@@ -11,9 +11,9 @@ from sprii_train.analysis.value.readers import fit_readers
 from sprii_train.analysis.value.risks import Predictor, by_system, reader_errors
 from sprii_train.analysis.value.routes import SCALES, amplitude_errors, fit_routes
 from sprii_train.analysis.value.slots import Arm
+from sprii_train.cases.windows import cases_of
 from sprii_train.experiments.measures.value import DONOR_SEED, reader_config, specificity_row
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.window_cases import window_cases
 
 READERS: tuple[Arm, ...] = ("null", "persistent", "decode", "oracle")
 
@@ -25,8 +25,7 @@ def task(source: Source) -> dict[str, Any]:
     of M2 with another system's donor; own and cross curves of M2 as its context is scaled by s, and Δ_spec in its
     parts. Errors by reader and system (R, N, K) are kept beside the model.
     """
-    setting = source.setting
-    cases = window_cases(source, setting.case_horizons, setting.case_count)
+    cases = cases_of(source)
     train, held_out = cases.train, cases.development
     seeds = tuple(range(source.cell.readers.count))
     fitted: dict[str, tuple[Predictor, ...]] = {

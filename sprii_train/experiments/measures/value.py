@@ -1,4 +1,4 @@
-"""Value on SpringWorld: fresh readers and residual routes on one source's frozen features (`app:conditional-value`)."""
+"""Value: fresh readers and residual routes on one source's frozen features (`app:conditional-value`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,23 +12,24 @@ from sprii_train.analysis.value.bases import RouteConfig, fit_bases
 from sprii_train.analysis.value.cases import Cases, other_system_rows
 from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.readers import ReaderConfig, fit_readers
-from sprii_train.analysis.value.risks import Predictor, by_system, reader_errors
+from sprii_train.analysis.value.risks import Predictor, by_system, reader_errors, strata_by_system
 from sprii_train.analysis.value.routes import SCALES, Route, amplitude_errors, fit_routes
 from sprii_train.analysis.value.slots import Arm
+from sprii_train.cases.base import SourceCases
+from sprii_train.cases.windows import cases_of
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.spring_cases import SpringCases, spring_cases
 
 READERS: tuple[Arm, ...] = ("null", "persistent", "decode", "oracle")
 DONOR_SEED = 20_263  # of cross-system donors in amplitude sweeps
 
 
 def value(source: Source) -> dict[str, Any]:
-    """Readers and routes, fitted on training queries; routes' checkpoints are selected on the development mixture.
+    """Readers and routes, fitted on training cases; routes' checkpoints are selected on the development cases.
 
     Errors of every reader by system are kept beside the model (`value-*.safetensors`, (R, N, K)); the row has their
-    means: `full` over all cases and horizons of the 178 systems, `cold` the 100-system cold-start panel at h16.
+    means: `full` over all cases and horizons, and at the last one those of the setting's first panel.
     """
-    cases = spring_cases(source)
+    cases = cases_of(source)
     seeds = tuple(range(source.cell.readers.count))
     fitted: dict[str, tuple[Predictor, ...]] = {}
     config = reader_config(source)
@@ -44,7 +45,7 @@ def value(source: Source) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for name in fitted:
         row[f"full_{name}"] = float(errors[f"{name}|full"].mean())
-        row[f"cold_{name}"] = float(errors[f"{name}|cold"][..., -1].mean())
+        row |= {f"{panel}_{name}": float(errors[f"{name}|{panel}"][..., -1].mean()) for panel in [*cases.panels][:1]}
     sweeps = [amplitude_errors(route, cases.development, seed=DONOR_SEED) for route in m2]
     for donor in ("own", "cross"):
         curve = np.mean([sweep[donor].mean((1, 2)) for sweep in sweeps], axis=0)
@@ -55,11 +56,10 @@ def value(source: Source) -> dict[str, Any]:
                      - base.predict(cases.development)).max())
         for route, base in zip(m2, bases, strict=True)
     )  # fmt: skip
-    systems, first = np.unique(cases.development.systems, return_index=True)
     source.keep(errors)
-    strata = cases.development.strata
-    assert strata is not None
-    return row | {"systems": systems.tolist(), "strata": strata[first].tolist()}
+    if (strata := strata_by_system(cases.development)) is not None:
+        row["strata"] = strata.tolist()
+    return row | {"systems": np.unique(cases.development.systems).tolist()}
 
 
 def specificity_row(routes: Sequence[Route], cases: Cases[Any]) -> dict[str, float]:
@@ -81,14 +81,10 @@ def reader_config(source: Source) -> ReaderConfig:
     return ReaderConfig(fit=FitConfig(updates=source.cell.readers.updates))
 
 
-def _panels(readers: tuple[Predictor, ...], cases: SpringCases) -> list[tuple[str, NDArray[np.float64]]]:
-    """Errors (R, N, K) by system: full mixture, cold-start panel, and all systems' cold and moving queries."""
-    chosen: dict[str, Cases[Any]] = {
-        "full": cases.development,
-        "cold": cases.cold,
-        "cold_kind": cases.development.of_kind("cold"),
-        "moving_kind": cases.development.of_kind("moving"),
-    }
+def _panels(readers: tuple[Predictor, ...], cases: SourceCases) -> list[tuple[str, NDArray[np.float64]]]:
+    """Errors (R, N, K) by system of all cases, and of every panel."""
+    chosen: dict[str, Cases[Any]] = {"full": cases.development}
+    chosen |= {panel: cases.development.take(rows) for panel, rows in cases.panels.items()}
     return [
         (panel, np.stack([by_system(reader_errors(reader, c), c.systems) for reader in readers]))
         for panel, c in chosen.items()

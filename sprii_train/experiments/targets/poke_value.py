@@ -8,7 +8,6 @@ import numpy as np
 from sprii_train.analysis.bootstrap import source_system_bootstrap, system_bootstrap
 from sprii_train.analysis.statistics import Interval, bonferroni, difference, reduction
 from sprii_train.analysis.value.targeted import TargetedUtility, targeted_utility
-from sprii_train.experiments.poke_cases import COMPONENTS, FACTORS
 from sprii_train.experiments.targets.base import (
     Group,
     Row,
@@ -24,8 +23,10 @@ from sprii_train.experiments.targets.within import by_system, has_arrays, lead
 from sprii_train.reports.claims import Arms, Claim, extreme
 from sprii_train.reports.page import Picture, Table, interval, number, spread
 from sprii_train.reports.value_figures import contrast_intervals
+from sprii_train.settings.poke import POKE
 
 SEED = 0
+COMPONENTS = tuple(POKE.components)
 
 DONOR_PROBES = (
     "Of distinct donor windows of validation systems, systems equal. Ridge has coefficient 1 and all training systems; "
@@ -60,7 +61,7 @@ _TOLD = {name: name.replace("_", " ") for name in COMPONENTS}
 
 def _grids(rows: Sequence[Row]) -> dict[str, np.ndarray]:
     """Reader → errors (S, R, N, 4)."""
-    return {arm: stacked(rows, "poke-value", arm) for arm in READERS}
+    return {arm: stacked(rows, "components", arm) for arm in READERS}
 
 
 def _component_gains(rows: Sequence[Row], arm: str) -> dict[str, Interval]:
@@ -141,7 +142,7 @@ def _gain_claim(text: str, name: str | None, **bounds: Any) -> Claim:
         (R8,),
         lambda a: _gain_share({arm: a[R8][f"{arm}{middle}_h16"] for arm in ("null", "persistent")}),
         "reduction of Null's error in percent",
-        interval=by_system("poke-value", _gain_share, _of(R8, "null", "persistent"), at=_component(name)),
+        interval=by_system("components", _gain_share, _of(R8, "null", "persistent"), at=_component(name)),
         **bounds,
     )
 
@@ -163,7 +164,7 @@ FROZEN_CLAIMS = (
         paper=0.14,
         null=0.0,
         interval=by_system(
-            "poke-value",
+            "components",
             reduction("persistent", denominator="shuffled"),
             _of(R8, "shuffled", "persistent"),
             at=_component(None),
@@ -185,7 +186,7 @@ FROZEN_CLAIMS = (
 PROBED = {
     f"{factor.label}, {kind}": f"donor_{key}{factor.name}"
     for kind, key in (("ridge", ""), ("MLP", "mlp_"))
-    for factor in FACTORS
+    for factor in POKE.donor_factors
 }
 
 
@@ -439,7 +440,7 @@ POKE_VALUE_TARGETS = (
     Target(
         "tab:frozen-head",
         "PokeWorld: aggregate and component-level benefit",
-        (Group("poke-r8", (R8,), ("poke-value",)),),
+        (Group("poke-r8", (R8,), ("components",)),),
         _frozen_head,
         FROZEN_CLAIMS,
         _component_picture,

@@ -8,7 +8,6 @@ import numpy as np
 from sprii_train.analysis.bootstrap import system_bootstrap
 from sprii_train.analysis.statistics import HISTORY_GAIN, Contrast, Interval, difference, mean_of, reduction
 from sprii_train.analysis.value.curves import DECODE_MINUS_PERSISTENT, horizon_curve
-from sprii_train.experiments.spring_cases import HORIZONS
 from sprii_train.experiments.targets.base import (
     Group,
     Row,
@@ -25,6 +24,7 @@ from sprii_train.recipes import EVERY_RECIPE
 from sprii_train.reports.claims import Arms, Claim, extreme
 from sprii_train.reports.page import Picture, Table, interval, spread
 from sprii_train.reports.value_figures import reader_horizons
+from sprii_train.settings.spring import SPRING_CASES
 
 FACTORS = ("mass", "drag", "stiffness")
 COMPONENTS = ("structure", "align", "cross", "align-cross")
@@ -195,7 +195,7 @@ READERS = {"null": "Null", "persistent": "Persistent", "decode": "Decode", "orac
 
 def _gains(rows: Sequence[Row], panel: str) -> dict[int, Interval]:
     errors = {arm: stacked(rows, "value", f"{arm}|{panel}") for arm in ("null", "persistent")}
-    return horizon_curve(errors, HISTORY_GAIN, HORIZONS, seed=SEED, strata=strata_of(rows, panel))
+    return horizon_curve(errors, HISTORY_GAIN, SPRING_CASES.horizons, seed=SEED, strata=strata_of(rows, panel))
 
 
 def _horizons(rows: Sequence[Row]) -> list[Table]:
@@ -204,7 +204,7 @@ def _horizons(rows: Sequence[Row]) -> list[Table]:
         Table(
             "Error reduction of Persistent against Null, percent",
             ["Horizon", *(f"{kind}: gain [95 % interval]" for kind in KINDS.values())],
-            [[str(h), *(interval(curve[h]) for curve in curves)] for h in HORIZONS],
+            [[str(h), *(interval(curve[h]) for curve in curves)] for h in SPRING_CASES.horizons],
             "178 development systems; stratified system bootstrap, 10,000 draws.",
         )
     ]
@@ -218,7 +218,7 @@ def _horizon_pictures(rows: Sequence[Row]) -> list[Picture]:
             "Left: standardised MSE. Right: error reduction of Persistent against Null in percent, with pointwise "
             "intervals over systems.",
             reader_horizons(
-                HORIZONS,
+                SPRING_CASES.horizons,
                 {label: stacked(rows, "value", f"{arm}|{panel}").mean((0, 1, 2)) for arm, label in READERS.items()},
                 list(_gains(rows, panel).values()),
                 "gain of Persistent (%)",

@@ -9,13 +9,13 @@ from sprii_train.analysis.bootstrap import system_bootstrap
 from sprii_train.analysis.statistics import ALIGN_EFFECT, CROSS_EFFECT, Contrast, Interval, difference, mean_of
 from sprii_train.analysis.use.landscape import POOLED, Valley, summary, valley_depth
 from sprii_train.analysis.use.response import TRANSFORMS, Transform, unstructured_share
-from sprii_train.experiments.spring_cases import HORIZONS
 from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, arrays_of, spread_of, stacked
 from sprii_train.experiments.targets.spring import COMPONENTS, FACTORS
 from sprii_train.experiments.targets.within import by_system, has_arrays
 from sprii_train.reports.claims import Arms, Claim
 from sprii_train.reports.page import Picture, Table, interval, number, spread
 from sprii_train.reports.use_figures import Case, Panel, landscapes, trajectories, valley_depths
+from sprii_train.settings.spring import SPRING_CASES
 
 COORDINATES = ("x₁", "y₁", "x₂", "y₂")
 SEED = 0
@@ -151,7 +151,7 @@ def _case(kept: Mapping[str, np.ndarray], factor: str) -> Case:
     course, predicted = (kept[f"{factor}|{what}"].astype(np.float64) for what in ("course", "predicted"))
     which = int(np.ptp(course[:, -1, : len(COORDINATES)], axis=0).argmax())
     steps = np.arange(course.shape[1])
-    shown = course[..., which], np.array(HORIZONS), predicted[..., which]
+    shown = course[..., which], np.array(SPRING_CASES.horizons), predicted[..., which]
     return Case(kept[f"{factor}|levels"], steps, *shown, f"change of {COORDINATES[which]} (m)")
 
 

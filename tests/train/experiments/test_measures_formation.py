@@ -14,7 +14,7 @@ from tiny_sources import TRAIN, measuring
 from sprii_envs.banks import Bank
 from sprii_train.analysis.formation import POKE_FACTORS, fit_mlp, fit_ridge, poke_evidence, score
 from sprii_train.analysis.populations import Development, Sample, Training
-from sprii_train.experiments.encoding import encode_histories
+from sprii_train.cases.encoding import encode_histories
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.measures.evidence import evidence
 from sprii_train.experiments.measures.formation import SEED

@@ -17,30 +17,24 @@ from sprii_train.analysis.formation import Factor, fit_ridge, score
 from sprii_train.analysis.populations import PopulationError, Sample
 from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.readers import ReaderConfig, fit_readers
+from sprii_train.cases.queries import donors_of
+from sprii_train.cases.windows import cases_of
+from sprii_train.experiments.donor_probes import (
+    donor_networks,
+    donor_probes,
+    donor_transients,
+    named_factors,
+    network_samples,
+)
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.measures.bottleneck import bottleneck
 from sprii_train.experiments.measures.realization import physical_weights
 from sprii_train.experiments.measures.routes import object_only, route_errors
 from sprii_train.experiments.measures.targeted import mass_dominance
 from sprii_train.experiments.measures.value import reader_config
-from sprii_train.experiments.poke_cases import (
-    FACTORS,
-    donor_contact,
-    donor_networks,
-    donor_probes,
-    network_samples,
-    poke_cases,
-)
 from sprii_train.experiments.sources import ReaderBudget, Source
-from sprii_train.experiments.spring_cases import (
-    donors_of,
-    prefix_cases,
-    query_windows,
-    sealed_cases,
-    spring_cases,
-    training_cases,
-)
-from sprii_train.settings import SPRING, Built
+from sprii_train.settings import POKE, SPRING, Built
+from sprii_train.settings.spring import SPRING_CASES
 
 BUDGET = ReaderBudget(2, 5, 10)
 
@@ -113,10 +107,10 @@ def knowing_poke(poke_bank: Bank, tmp_path_factory: pytest.TempPathFactory) -> S
 
 def test_component_errors_by_hand(poke_source: Source):
     """Finger position, finger velocity, object position, object velocity; readers fitted once more."""
-    source = replace(poke_source, cell=measuring(poke_source.cell, "poke-value"))
-    row = MEASURES["poke-value"](source)
+    source = replace(poke_source, cell=measuring(poke_source.cell, "components"))
+    row = MEASURES["components"](source)
     kept = load_file(source.folder / source.cell.arrays)
-    cases = poke_cases(source)
+    cases = cases_of(source)
     readers = fit_readers(cases.train, "persistent", reader_config(source), (0, 1))
     held_out, systems = cases.development, np.unique(cases.development.systems)
     for r, reader in enumerate(readers):
@@ -131,14 +125,14 @@ def test_component_errors_by_hand(poke_source: Source):
 
 
 def test_donor_probes_read_what_the_codes_know(knowing_poke: Source, poke_source: Source):
-    known, learned = (donor_probes(poke_cases(source)) for source in (knowing_poke, poke_source))
+    known, learned = (donor_probes(cases_of(source), POKE.donor_factors) for source in (knowing_poke, poke_source))
     assert set(known) == {"mass", "drag", "stiffness", "stiffness_over_mass"}
     for factor in ("mass", "drag"):  # the log of a factor, read from the factor
         assert np.corrcoef(known[factor].prediction, known[factor].truth)[0, 1] > 0.95
     assert np.corrcoef(learned["mass"].prediction, learned["mass"].truth)[0, 1] < 0.8
 
     samples = []
-    for cases, drawn in poke_cases(knowing_poke).populations:
+    for cases, drawn in cases_of(knowing_poke).populations:
         once = {}
         for i, window in enumerate(zip(drawn.donors.tolist(), drawn.starts.tolist(), strict=True)):
             once.setdefault(window, i)
@@ -154,18 +148,19 @@ def test_donor_probes_read_what_the_codes_know(knowing_poke: Source, poke_source
 
 
 def test_networks_read_donor_windows_of_a_few_systems(knowing_poke: Source):
-    cases = poke_cases(knowing_poke)
-    drag = [f for f in FACTORS if f.name == "drag"]
+    cases = cases_of(knowing_poke)
+    drag = named_factors(POKE, "drag")
     train, held_out = network_samples(cases, systems=24)
     found = donor_networks(cases, drag, systems=24)["drag"]
     assert set(np.random.default_rng(20_260_903).permutation(32)[:24]) == set(train.systems)
     assert len(held_out) == len(cases.drawn["validation"].distinct_donors())
-    assert found.r2 > 0.9 > donor_probes(cases)["drag"].r2  # a logarithm is not linear in the factor
+    ridge = donor_probes(cases, drag)["drag"]
+    assert found.r2 > 0.9 > ridge.r2  # a logarithm is not linear in the factor
 
 
 def test_contact_is_that_of_the_last_step_of_a_donor(poke_source: Source, poke_bank: Bank):
-    cases = poke_cases(poke_source)
-    found = donor_contact(poke_source, cases)
+    cases = cases_of(poke_source)
+    found = donor_transients(poke_source, cases)["contact"]
     donors, starts = cases.drawn["validation"].donors, cases.drawn["validation"].starts
     windows = sorted({(int(e), int(s)) for e, s in zip(donors, starts, strict=True)})
     touched = [bool(poke_bank["contact"][e, s + 22]) for e, s in windows]  # from state s + 22 to the last, s + 23
@@ -176,7 +171,7 @@ def test_contact_is_that_of_the_last_step_of_a_donor(poke_source: Source, poke_b
 
 def test_codes_that_hold_a_transient_give_it_away(knowing_poke: Source, poke_source: Source):
     """The true factors say nothing of the moment; a code that is the distance of the discs does."""
-    cases, bank = poke_cases(poke_source), poke_source.bank
+    cases, bank = cases_of(poke_source), poke_source.bank
     told = {}
     for name, each in (("train", cases.train), ("validation", cases.development)):
         drawn = cases.drawn[name]
@@ -184,12 +179,12 @@ def test_codes_that_hold_a_transient_give_it_away(knowing_poke: Source, poke_sou
         gap = np.linalg.norm(last[:, :2] - last[:, 4:6], axis=1)
         told[name] = replace(each, context=gap[:, None])
     known = replace(cases, train=told["train"], development=told["validation"])
-    assert donor_contact(poke_source, known).auroc > 0.9
-    assert donor_contact(knowing_poke, poke_cases(knowing_poke)).auroc < 0.7
+    assert donor_transients(poke_source, known)["contact"].auroc > 0.9
+    assert donor_transients(knowing_poke, cases_of(knowing_poke))["contact"].auroc < 0.7
 
 
 def test_dominance_by_one_simulation_at_a_time(knowing_poke: Source, poke_bank: Bank):
-    cases, world, table = poke_cases(knowing_poke), poke_bank.world, poke_bank.table
+    cases, world, table = cases_of(knowing_poke), poke_bank.world, poke_bank.table
 
     def by_hand(split: str) -> np.ndarray:
         drawn, rows = cases.drawn[split], []
@@ -218,7 +213,7 @@ def test_targeted_row_and_arrays(knowing_poke: Source):
     assert kept["null"].shape == kept["persistent"].shape == (2, 12)
     assert kept["dominance"].shape == (12,)
     assert row["persistent_h16"] == pytest.approx(kept["persistent"].mean())
-    probes = donor_probes(poke_cases(source))
+    probes = donor_probes(cases_of(source), POKE.donor_factors)
     assert {f"donor_{name}": scored.r2 for name, scored in probes.items()}.items() <= row.items()
 
 
@@ -235,13 +230,13 @@ def test_routes_at_two_budgets(knowing_poke: Source):
         assert row[f"wrong_minus_matched_{name}"] == pytest.approx(row[f"m2-wrong_{name}"] - row[f"m2_{name}"])
         assert (kept[f"m2|{name}"] != kept[f"m2-wrong|{name}"]).any()
     assert row["r0_long"] < row["r0_short"]
-    np.testing.assert_array_equal(kept["m1|short"], route_errors(poke_cases(source), 10, 2)["m1"])
+    np.testing.assert_array_equal(kept["m1|short"], route_errors(cases_of(source), 10, 2)["m1"])
 
 
 def test_routes_of_the_object_alone(knowing_poke: Source):
     source = replace(knowing_poke, cell=measuring(knowing_poke.cell, "object-routes"))
-    whole = poke_cases(source)
-    cases = object_only(whole)
+    whole = cases_of(source)
+    cases = object_only(whole, POKE)
     np.testing.assert_array_equal(cases.development.targets, whole.development.targets[..., 4:])
     assert cases.standardiser.scale.tolist() == whole.standardiser.scale[4:].tolist()
     row = MEASURES["object-routes"](source)
@@ -254,15 +249,15 @@ def test_routes_of_the_object_alone(knowing_poke: Source):
 
 
 def test_physical_weights_by_one_simulation_at_a_time(spring_source: Source, spring_bank: Bank):
-    cases, world, names = spring_cases(spring_source), spring_bank.world, ("mass", "drag", "stiffness")
-    queries, anchors = query_windows(spring_bank, "train")
-    rows = np.arange(0, len(queries), 7)
+    cases, world, names = cases_of(spring_source), spring_bank.world, ("mass", "drag", "stiffness")
+    drawn, queries = cases.drawn["train"], cases.train.factors
+    rows = np.arange(0, len(cases.train), 7)
     found = physical_weights(
-        spring_bank, queries["episode"][rows], anchors[rows], cases.train.take(rows), cases.standardiser
+        spring_bank, drawn.episodes[rows], drawn.anchors[rows], cases.train.take(rows), cases.standardiser
     )
     total = np.zeros(cases.train.targets.shape[-1])
     for row in rows.tolist():
-        episode, anchor = int(queries["episode"][row]), int(anchors[row])
+        episode, anchor = int(drawn.episodes[row]), int(drawn.anchors[row])
         now = spring_bank["states"][episode, anchor].astype(np.float64)
         actions = spring_bank["actions"][episode, anchor : anchor + 16]
         for factor in names:
@@ -304,7 +299,7 @@ def test_prefix_rows_are_those_of_readers_of_each_prefix(spring_source: Source):
     source = replace(spring_source, cell=measuring(spring_source.cell, "prefix"))
     row = MEASURES["prefix"](source)
     kept = load_file(source.folder / source.cell.arrays)
-    train, moving = prefix_cases(source, 8)
+    train, moving = SPRING_CASES.prefixes(source, 8)
     for i, r in ((0, 0), (2, 2)):
         readers = fit_readers(train, "persistent", replace(reader_config(source), prefix=r), (0, 1))
         errors = [((reader.predict(moving) - moving.targets) ** 2).mean(-1)[:, -1] for reader in readers]
@@ -333,8 +328,8 @@ def test_sealed_errors_by_hand(native: Source, spring_bank: Bank):
     bank = native.setting.open_sealed(spring_bank.path.parent)
     assert row["sealed_bank"] == bank.fingerprint
     assert row["strata"] == ["continuous"] * 4 + ["combination"] * 2
-    train, standardiser = training_cases(native)
-    cold = sealed_cases(native, bank, standardiser)
+    train, standardiser = SPRING_CASES.training(native)
+    cold = SPRING_CASES.sealed(native, bank, standardiser)
     assert len(cold) == 6 * 6
     assert set(cold.kinds.tolist()) == {"cold"}
     readers = fit_readers(train, "persistent", reader_config(native), (0, 1))
@@ -360,6 +355,6 @@ def test_sealed_donors_are_forced_episodes_of_the_same_sealed_system(native: Sou
 
 def test_nothing_is_fitted_on_sealed_systems(native: Source, spring_bank: Bank):
     bank = native.setting.open_sealed(spring_bank.path.parent)
-    cold = sealed_cases(native, bank, training_cases(native)[1])
+    cold = SPRING_CASES.sealed(native, bank, SPRING_CASES.training(native)[1])
     with pytest.raises(PopulationError, match="sealed"):
         fit_readers(cold, "persistent", reader_config(native), (0,))  # type: ignore[arg-type]

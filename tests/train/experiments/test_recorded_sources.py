@@ -14,8 +14,8 @@ from tiny_sources import TRAIN, silent, source_of
 from torch import Tensor, nn
 
 from sprii_envs.banks import RecordedBank, Recording, StreamSpec
+from sprii_train.cases.encoding import features
 from sprii_train.experiments.cells import folder_of
-from sprii_train.experiments.encoding import features
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.sources import ReaderBudget, SourceCell
 from sprii_train.learners import LEARNERS, CaDMConfig, register_learner

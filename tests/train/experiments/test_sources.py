@@ -26,8 +26,9 @@ from sprii_train.analysis.formation import ratio_interval
 from sprii_train.analysis.use.donor_choice import choose, one_factor_wrong
 from sprii_train.analysis.use.simulated import donor_histories
 from sprii_train.analysis.value.readers import fit_readers
+from sprii_train.cases.encoding import encode_histories
+from sprii_train.cases.windows import cases_of
 from sprii_train.experiments.cells import folder_of
-from sprii_train.experiments.encoding import encode_histories
 from sprii_train.experiments.factor_swaps import factor_swaps
 from sprii_train.experiments.graphs import NEIGHBOURS, inferred_graph, random_graph
 from sprii_train.experiments.measures import MEASURES
@@ -35,7 +36,6 @@ from sprii_train.experiments.measures.formation import SEED
 from sprii_train.experiments.measures.landscape import _encode
 from sprii_train.experiments.measures.value import reader_config
 from sprii_train.experiments.sources import ReaderBudget, Source, SourceCell, train_source
-from sprii_train.experiments.spring_cases import spring_cases
 from sprii_train.experiments.state_decoder import fit_state_decoder
 from sprii_train.identity import cell_code
 from sprii_train.learners import JEPA
@@ -151,8 +151,10 @@ def test_results_are_by_measure_and_by_the_readers_that_it_fits(poke_bank: Bank)
         assert replace(measuring(base, name), readers=ReaderBudget(9, 9, 9)).result == f"{stem}.json"
 
 
-def test_folders_and_results_are_by_code(poke_bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Of what trains, of what measures, and of the graph that only an inferred relation has."""
+def test_folders_and_results_are_by_code(
+    poke_bank: Bank, spring_bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Of what trains, of what measures, of a setting's cases, and of the graph that only an inferred relation has."""
 
     def said(cell: SourceCell) -> tuple[Path, object]:
         cell_code.cache_clear()
@@ -161,11 +163,17 @@ def test_folders_and_results_are_by_code(poke_bank: Bank, tmp_path: Path, monkey
     align = measuring(cell_of(poke_bank, "poke", "align"), "formation")
     inferred = replace(align, recipe=EVERY_RECIPE["inferred"], teacher=align)
     student = replace(inferred, recipe=align.recipe)
-    before = {cell: said(cell) for cell in (align, inferred, student)}
+    queries = measuring(cell_of(spring_bank, "spring"), "value")
+    windows = measuring(cell_of(poke_bank, "poke"), "value")
+    everything = {align, inferred, student, queries, windows}
+    before = {cell: said(cell) for cell in everything}
     for module, name, value, other_folders, other_measures in (
-        ("objectives", "_BLOCK", 1, {align, inferred, student}, set()),
+        ("objectives", "_BLOCK", 1, everything, set()),
         ("experiments.graphs", "NEIGHBOURS", 4, {inferred}, set()),
         ("experiments.measures.formation", "SEED", 5, set(), {align, inferred, student}),
+        ("cases.queries", "DONOR_SEED", 5, set(), {queries}),
+        ("cases.windows", "SEED", 5, set(), {queries, windows}),
+        ("analysis.formation.evidence", "_MOMENTS", None, set(), everything - {queries}),
         ("experiments.cells", "KEPT", "held", set(), set()),
     ):
         with monkeypatch.context() as patch:
@@ -443,10 +451,11 @@ def test_value_by_hand(spring_source: Source, spring_row: dict[str, Any], cells_
     """Readers fitted once more: their mean squared errors, case by case, then by system."""
     kept = load_file(spring_row["arrays"]["value"])
     cell: SourceCell = measuring(spring_source.cell, "value")
-    cases = spring_cases(spring_source)
+    cases = cases_of(spring_source)
     for arm in ("null", "oracle"):
         readers = fit_readers(cases.train, arm, reader_config(replace(spring_source, cell=cell)), (0, 1))
-        panels = {"full": cases.development, "cold": cases.cold, "moving_kind": cases.development.of_kind("moving")}
+        cold = cases.development.take(cases.panels["cold"])
+        panels = {"full": cases.development, "cold": cold, "moving_kind": cases.development.of_kind("moving")}
         for panel, held_out in panels.items():
             grid = kept[f"{arm}|{panel}"]
             systems = np.unique(held_out.systems)

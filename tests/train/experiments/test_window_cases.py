@@ -10,8 +10,9 @@ from tiny_worlds import D_CLEAN_SMALL
 
 from sprii_envs.banks import Bank, build
 from sprii_envs.relations import EpisodeTable
+from sprii_train.cases.base import Drawn
+from sprii_train.cases.windows import SEED, draw_windows, window_cases
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.window_cases import SEED, Drawn, draw_windows, window_cases
 from sprii_train.settings import POKE
 
 HORIZONS = (1, 4, 16)

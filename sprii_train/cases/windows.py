@@ -4,63 +4,30 @@ A recipient shows its present observation alone (a frame comes with its differen
 episode of its system. Both lie where training windows lie, drawn once for all sources and recipes of a bank.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable
 from sprii_envs.relations.index import build_index
 from sprii_train.analysis.populations import Development, Training, population_of
-from sprii_train.analysis.value.cases import Cases, Standardiser, fit_standardiser
-from sprii_train.experiments.encoding import encode_windows, present_features
-from sprii_train.experiments.sources import Source
+from sprii_train.analysis.value.cases import Cases, fit_standardiser
+from sprii_train.cases.base import Drawn, SourceCases, Trained
+from sprii_train.cases.encoding import encode_windows, present_features
 
 SEED = 20_264
 SPLITS = ("train", "validation")
 
-Rows = NDArray[np.int64]
 P = TypeVar("P", Training, Development)
 
 
-class Drawn(NamedTuple):
-    """Recipients and donors of n cases: episodes of the bank, the last observation of each recipient, and where the
-    donor's history begins. All (n,)."""
-
-    episodes: Rows
-    anchors: Rows
-    donors: Rows
-    starts: Rows
-
-    def distinct_donors(self) -> Rows:
-        """One case (k,) of each donor window."""
-        return np.unique(np.stack([self.donors, self.starts]), axis=1, return_index=True)[1]
+def cases_of(source: Trained) -> SourceCases:
+    """The cases of a source's setting: its own, or windows."""
+    setting = source.setting
+    return setting.cases(source) if setting.cases else window_cases(source, setting.case_horizons, setting.case_count)
 
 
-@dataclass(frozen=True)
-class WindowCases:
-    """Cases of one source.
-
-    Attributes:
-        train, development: of training and of validation systems.
-        standardiser: of the targets, fitted on training cases.
-        drawn: split → which windows these are.
-    """
-
-    train: Cases[Training]
-    development: Cases[Development]
-    standardiser: Standardiser
-    drawn: Mapping[str, Drawn]
-
-    @property
-    def populations(self) -> tuple[tuple[Cases[Any], Drawn], ...]:
-        """Training cases, then development cases, each with its windows."""
-        return (self.train, self.drawn["train"]), (self.development, self.drawn["validation"])
-
-
-def window_cases(source: Source, horizons: tuple[int, ...], per_system: int) -> WindowCases:
+def window_cases(source: Trained, horizons: tuple[int, ...], per_system: int) -> SourceCases:
     """`per_system` cases of every training and validation system, with the frozen features of one source.
 
     Raises:
@@ -83,7 +50,7 @@ def window_cases(source: Source, horizons: tuple[int, ...], per_system: int) -> 
         fields: dict[str, Any] = raw[split] | {"targets": standardiser(raw[split]["targets"])}
         return Cases(population, **fields)
 
-    return WindowCases(cases(train, "train"), cases(held_out, "validation"), standardiser, drawn)
+    return SourceCases(cases(train, "train"), cases(held_out, "validation"), standardiser, drawn)
 
 
 def draw_windows(
@@ -124,7 +91,7 @@ def draw_windows(
     return Drawn(table["episode"][rows], anchors, table["episode"][donors], starts)
 
 
-def _raw(source: Source, drawn: Drawn, horizons: tuple[int, ...]) -> dict[str, Any]:
+def _raw(source: Trained, drawn: Drawn, horizons: tuple[int, ...]) -> dict[str, Any]:
     store, setting, learner, reader = source.store, source.setting, source.learner, source.reader
     table, order = store.table, store.table.by_episode()
     rows = order[np.searchsorted(table["episode"][order], drawn.episodes)]
@@ -140,7 +107,7 @@ def _raw(source: Source, drawn: Drawn, horizons: tuple[int, ...]) -> dict[str, A
         "systems": table["system"][rows],
         "query": present_features(learner, reader, drawn.episodes, drawn.anchors),
         "context": encode_windows(learner, reader, drawn.donors, drawn.starts),
-        "factors": {name: table[name][rows].astype(np.float64) for name in source.setting.properties},
+        "factors": {name: table[name][rows].astype(np.float64) for name in setting.properties},
         "actions": actions,
         "targets": states[:, list(horizons)] - states[:, :1],
         "horizons": horizons,

@@ -1,4 +1,4 @@
-"""SpringWorld's queries: which they are, whose donors they get, what they show and what is to be predicted."""
+"""Queries of SpringWorld: which they are, whose donors they get, what they show and what is to be predicted."""
 
 import numpy as np
 import pytest
@@ -9,23 +9,17 @@ from tiny_worlds import IMAGE
 
 from sprii_envs.banks import SPRING, Bank
 from sprii_train.analysis.populations import Development, Training
+from sprii_train.cases.base import SourceCases
+from sprii_train.cases.queries import donors_of
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.spring_cases import (
-    ANCHORS,
-    HORIZONS,
-    SpringCases,
-    donors_of,
-    prefix_cases,
-    query_features,
-    spring_cases,
-)
+from sprii_train.settings.spring import SPRING_CASES
 
 KINDS = {"cold": 6, "moving": 3, "forced": 4, "mass": 2, "free": 2, "glide": 1}
 
 
 @pytest.fixture(scope="module")
-def cases(spring_source: Source) -> SpringCases:
-    return spring_cases(spring_source)
+def cases(spring_source: Source) -> SourceCases:
+    return SPRING_CASES(spring_source)
 
 
 def queries(bank: Bank, split: str):
@@ -33,13 +27,13 @@ def queries(bank: Bank, split: str):
     return table.select(table["kind"] != "static")
 
 
-def test_the_full_mixture_and_the_cold_panel(cases: SpringCases, spring_bank: Bank):
+def test_the_full_mixture_and_the_cold_panel(cases: SourceCases, spring_bank: Bank):
     """18 queries × 5 horizons a held-out system; with the paper's 178 systems these are its 16,020 and 600 cases."""
     development = cases.development
-    assert HORIZONS == development.horizons == cases.train.horizons == (1, 2, 4, 8, 16)
+    assert development.horizons == cases.train.horizons == (1, 2, 4, 8, 16)
     assert isinstance(development.population, Development)
     assert isinstance(cases.train.population, Training)
-    assert set(KINDS) == set(ANCHORS)
+    assert set(KINDS) == set(SPRING_CASES.anchors)
     systems, counts = np.unique(development.systems, return_counts=True)
     assert (len(systems), set(counts)) == (10, {18})
     for kind, count in KINDS.items():
@@ -47,7 +41,7 @@ def test_the_full_mixture_and_the_cold_panel(cases: SpringCases, spring_bank: Ba
         assert (np.unique(of_kind.systems, return_counts=True)[1] == count).all()
         assert SPRING.rollouts["validation"][kind] == count  # type: ignore[index]
     assert len(cases.train) == 16 * (4 + 1 + 1 + 1 + 3 + 1)
-    cold = cases.cold
+    cold = development.take(cases.panels["cold"])
     assert len(cold) == 5 * 6
     assert set(cold.strata) == {"continuous", "combination"}  # type: ignore[arg-type]
     assert set(cold.kinds) == {"cold"}  # type: ignore[arg-type]
@@ -59,7 +53,7 @@ def test_the_full_mixture_and_the_cold_panel(cases: SpringCases, spring_bank: Ba
         assert (development.factors[name] == table[name]).all()
 
 
-def test_targets_are_increments_in_units_of_the_training_sd(cases: SpringCases, spring_bank: Bank):
+def test_targets_are_increments_in_units_of_the_training_sd(cases: SourceCases, spring_bank: Bank):
     def increments(split: str) -> np.ndarray:
         found, states = [], spring_bank["states"].astype(np.float64)
         for episode, kind in zip(*(queries(spring_bank, split)[c] for c in ("episode", "kind")), strict=True):
@@ -73,35 +67,35 @@ def test_targets_are_increments_in_units_of_the_training_sd(cases: SpringCases, 
     np.testing.assert_allclose(cases.development.targets, (increments("validation") - mean) / sd, rtol=1e-9, atol=1e-9)
 
 
-def test_actions_follow_the_anchor(cases: SpringCases, spring_bank: Bank):
+def test_actions_follow_the_anchor(cases: SourceCases, spring_bank: Bank):
     table = queries(spring_bank, "validation")
     for row in (0, 5, 100, 179):
-        now = ANCHORS[table["kind"][row]]
+        now = SPRING_CASES.anchors[table["kind"][row]]
         wanted = spring_bank["actions"][table["episode"][row], now : now + 16]
         assert (cases.development.actions[row] == wanted).all()
     pulses = np.linalg.norm(cases.development.of_kind("cold").actions[:, 0], axis=-1)
     assert np.unique(pulses.round(5)).tolist() == [0.0, 0.25, 0.5]
 
 
-def test_a_query_shows_one_frame_and_no_motion(cases: SpringCases, spring_source: Source, spring_bank: Bank):
+def test_a_query_shows_one_frame_and_no_motion(cases: SourceCases, spring_source: Source, spring_bank: Bank):
     """Its feature is that of the anchor's frame after itself; what came before does not matter."""
     learner, table = spring_source.learner, queries(spring_bank, "validation")
     states = spring_bank["states"].astype(np.float64)
     for row in (0, 7, 90, 179):
-        episode, now = table["episode"][row], ANCHORS[table["kind"][row]]
+        episode, now = table["episode"][row], SPRING_CASES.anchors[table["kind"][row]]
         frame = spring_bank.world.draw(states[episode, now][None], IMAGE)[0]
         twice = torch.from_numpy(np.stack([frame, frame]))[None]
         with torch.no_grad():
             embedded = learner.embed(twice, twice.new_empty(1, 0, 2, IMAGE, IMAGE))[:, 0]
             wanted = learner.encode_current(embedded)[0].double().numpy()
         np.testing.assert_allclose(cases.development.query[row], wanted, atol=1e-5)
-        np.testing.assert_allclose(query_features(learner, frame[None])[0], wanted, atol=1e-5)
-    moving = spring_bank.frames(table["episode"], [ANCHORS[k] - 1 for k in table["kind"]], 2, IMAGE)
+        np.testing.assert_allclose(SPRING_CASES.features(learner, frame[None])[0], wanted, atol=1e-5)
+    moving = spring_bank.frames(table["episode"], [SPRING_CASES.anchors[k] - 1 for k in table["kind"]], 2, IMAGE)
     assert (moving[:, 0] != moving[:, 1]).any()  # the frames before the anchors do differ
 
 
 def test_contexts_are_of_another_whole_forced_episode_of_the_system(
-    cases: SpringCases, spring_source: Source, spring_bank: Bank
+    cases: SourceCases, spring_source: Source, spring_bank: Bank
 ):
     table = queries(spring_bank, "validation")
     forced = table.select(table["kind"] == "forced")
@@ -147,7 +141,7 @@ def test_a_query_without_another_episode_has_no_donor(spring_bank: Bank):
 
 
 def test_prefixes_end_at_the_present_and_show_one_frame_after_another(spring_source: Source, spring_bank: Bank):
-    train, moving = prefix_cases(spring_source, 8)
+    train, moving = SPRING_CASES.prefixes(spring_source, 8)
     table = queries(spring_bank, "validation")
     rows = np.flatnonzero((table["kind"] == "moving") & np.isin(table["group"], ["continuous", "combination"]))
     assert moving.systems.tolist() == table["system"][rows].tolist()
@@ -158,8 +152,8 @@ def test_prefixes_end_at_the_present_and_show_one_frame_after_another(spring_sou
     for i, row in enumerate(rows[:2]):
         episode = table["episode"][row]
         frames = spring_bank.world.draw(states[episode, 87:96], IMAGE)
-        np.testing.assert_allclose(moving.query[i], query_features(spring_source.learner, frames), atol=1e-5)
-    whole = spring_cases(spring_source).development.of_kind("moving")
+        np.testing.assert_allclose(moving.query[i], SPRING_CASES.features(spring_source.learner, frames), atol=1e-5)
+    whole = SPRING_CASES(spring_source).development.of_kind("moving")
     shared = np.isin(whole.systems, moving.systems)
     np.testing.assert_allclose(moving.query[:, -1], whole.query[shared], atol=1e-5)  # r = 0 is the usual query
     flat = train.targets.reshape(-1, 8)

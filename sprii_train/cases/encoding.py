@@ -1,18 +1,14 @@
-"""Codes of a source's histories and presents, in evaluation mode, chunk by chunk."""
+"""Codes of a learner's histories and presents, in evaluation mode, chunk by chunk."""
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sprii_envs.banks import Store
 from sprii_envs.relations import EpisodeTable
-from sprii_train.analysis.formation import sample_of
-from sprii_train.analysis.populations import Population, Sample, Training, population_of
 from sprii_train.data import WindowReader
 from sprii_train.protocol import concatenated, optional_operation, take
-from sprii_train.settings.base import Setting
 
 ENCODED = 256
 """Histories encoded at once: bounds memory, changes nothing."""
@@ -67,24 +63,6 @@ def features(learner: Any, observations: Any) -> NDArray[np.float64]:
     size, count = 20 * ENCODED, _rows(observations)
     parts = [present(take(observations, slice(first, first + size))) for first in range(0, count, size)]
     return concatenated(parts).double().numpy()
-
-
-def measured_windows(
-    setting: Setting, learner: Any, store: Store, split: str, *, systems: int | None = None, unseal: bool = False
-) -> Sample[Population]:
-    """Codes of a split, one row for every anchor of every episode: `formation.rollout_means` averages the anchors."""
-    reader = setting.reader(store, learner.config)
-    table = setting.episodes(store, split, systems=systems, unseal=unseal)
-    codes = np.stack([encode_histories(learner, reader, table, setting.starts(a)) for a in setting.anchors], axis=1)
-    rows = np.repeat(np.arange(len(table)), len(setting.anchors))
-    return sample_of(population_of(store, split), codes.reshape(len(rows), -1), table, setting.properties, rows)
-
-
-def training_windows(setting: Setting, learner: Any, store: Store, systems: int) -> Sample[Training]:
-    """The same of a fixed random choice of training systems."""
-    windows = measured_windows(setting, learner, store, "train", systems=systems)
-    assert isinstance(windows.population, Training)
-    return cast(Sample[Training], windows)
 
 
 def _rows(tree: Any) -> int:

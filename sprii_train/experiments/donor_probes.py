@@ -1,4 +1,4 @@
-"""PokeWorld's reader cases, and the groups of coordinates that its errors are told of (`app:poke-value`)."""
+"""What codes of cases' donors, and recipients' presents, tell of factors and of the moment (`app:poke-value`)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from sprii_train.analysis.formation import (
     FIXED_PENALTY,
-    SPRING_FACTORS,
     Detected,
     Factor,
     Scored,
@@ -21,35 +20,29 @@ from sprii_train.analysis.formation import (
 )
 from sprii_train.analysis.populations import Sample
 from sprii_train.analysis.value.cases import Cases, codes
+from sprii_train.cases.base import SourceCases
 from sprii_train.experiments.sources import Source
-from sprii_train.experiments.window_cases import WindowCases, window_cases
-from sprii_train.settings.base import MEASURED_SEED
+from sprii_train.settings.base import MEASURED_SEED, Setting
 
-HORIZONS = (1, 4, 16)
-WINDOWS = 16  # of a system
 NETWORK_SYSTEMS = 400  # training systems of MLP probes: of all of them a search would take minutes
 NETWORK_SEED = 20_266
-COMPONENTS = ("finger_position", "finger_velocity", "object_position", "object_velocity")
-"""Pairs of state coordinates, in their order."""
-OBJECT = slice(4, 8)
-
-FACTORS = SPRING_FACTORS
-"""log m, log γ, log k and log k/m: the columns of `tab:poke-targeted-utility`."""
+TRANSIENTS = ("contact",)
+"""Columns of a yes or no that passes, which a persistent code need not tell."""
 
 
-def poke_cases(source: Source) -> WindowCases:
-    """The cases of one source: 16 windows of every training and validation system."""
-    return window_cases(source, HORIZONS, WINDOWS)
+def named_factors(setting: Setting, name: str) -> list[Factor]:
+    """The factor of that name, where probes of donors read it."""
+    return [factor for factor in setting.donor_factors if factor.name == name]
 
 
-def donor_probes(cases: WindowCases) -> dict[str, Scored]:
-    """Ridge probes, coefficient 1, of the log factors in the distinct donor windows of the cases, systems equal."""
+def donor_probes(cases: SourceCases, factors: Sequence[Factor]) -> dict[str, Scored]:
+    """Ridge probes, coefficient 1, of factors in the distinct donor windows of the cases, systems equal."""
     train, held_out = _donor_samples(cases)
-    found = {f.name: score(fit_ridge(train, f, penalties=FIXED_PENALTY), held_out) for f in FACTORS if f.over is None}
-    return found | {f.name: ratio_score(found[f.column], found[f.over]) for f in FACTORS if f.over is not None}
+    found = {f.name: score(fit_ridge(train, f, penalties=FIXED_PENALTY), held_out) for f in factors if f.over is None}
+    return found | {f.name: ratio_score(found[f.column], found[f.over]) for f in factors if f.over is not None}
 
 
-def network_samples(cases: WindowCases, systems: int = NETWORK_SYSTEMS) -> tuple[Sample[Any], Sample[Any]]:
+def network_samples(cases: SourceCases, systems: int = NETWORK_SYSTEMS) -> tuple[Sample[Any], Sample[Any]]:
     """The same windows, those of training of fixed systems only."""
     train, held_out = _donor_samples(cases)
     ids = np.random.default_rng(MEASURED_SEED).permutation(np.unique(train.systems))
@@ -58,43 +51,44 @@ def network_samples(cases: WindowCases, systems: int = NETWORK_SYSTEMS) -> tuple
     return Sample(train.population, train.codes[few], train.systems[few], factor_values), held_out
 
 
-def donor_networks(
-    cases: WindowCases, factors: Sequence[Factor] = FACTORS, systems: int = NETWORK_SYSTEMS
-) -> dict[str, Scored]:
+def donor_networks(cases: SourceCases, factors: Sequence[Factor], systems: int = NETWORK_SYSTEMS) -> dict[str, Scored]:
     """MLP probes of the same windows, with a searched penalty, fitted on those of so many fixed training systems."""
     train, held_out = network_samples(cases, systems)
     found = probe_factors(train, held_out, factors, seed=NETWORK_SEED, kinds=("mlp",))
     return {name: scored for (_, name), scored in found.items()}
 
 
-def donor_contact(source: Source, cases: WindowCases) -> Detected:
-    """Contact in the last step of a donor window, a transient, read from its code (`app:measurements`).
+def donor_transients(source: Source, cases: SourceCases) -> dict[str, Detected]:
+    """Transients that the bank records, in the last step of a donor window, read from its code (`app:measurements`).
 
     Of the same distinct windows, systems equal.
 
     Raises:
-        ValueError: where no window, or every window, ends in contact.
+        ValueError: where no window, or every window, ends in one.
     """
+    return {name: _detected(source, cases, name) for name in TRANSIENTS if name in source.store.columns}
+
+
+def _detected(source: Source, cases: SourceCases, name: str) -> Detected:
     samples = []
     for each, drawn in cases.populations:
         rows = drawn.distinct_donors()
         steps = drawn.starts[rows] + source.setting.history - 2
-        touched = source.bank.windows("contact", drawn.donors[rows], steps, 1)[:, 0]
-        samples.append(Sample(each.population, codes(each)[rows], each.systems[rows], {"contact": touched}))
+        seen = source.store.windows(name, drawn.donors[rows], steps, 1)[:, 0]
+        samples.append(Sample(each.population, codes(each)[rows], each.systems[rows], {name: seen}))
     train, held_out = samples
     return detect(fit_logistic(train), held_out)
 
 
-def query_probe(cases: WindowCases, factor: str) -> Scored:
-    """The same probe of one factor in the recipients' present features: what needs no history."""
+def query_probes(cases: SourceCases, factors: Sequence[Factor]) -> dict[str, Scored]:
+    """The same ridge probes in the recipients' present features: what needs no history."""
     train, held_out = (
         _sample(each.population, each.query, each, np.arange(len(each))) for each, _ in cases.populations
     )
-    chosen = next(f for f in FACTORS if f.name == factor)
-    return score(fit_ridge(train, chosen, penalties=FIXED_PENALTY), held_out)
+    return {f.name: score(fit_ridge(train, f, penalties=FIXED_PENALTY), held_out) for f in factors}
 
 
-def _donor_samples(cases: WindowCases) -> Iterator[Sample[Any]]:
+def _donor_samples(cases: SourceCases) -> Iterator[Sample[Any]]:
     """Codes of the distinct donor windows, of training and then of validation systems."""
     for each, drawn in cases.populations:
         yield _sample(each.population, codes(each), each, drawn.distinct_donors())

@@ -1,0 +1,1 @@
+"""Prediction cases of a trained source: presents, donors' histories and futures, with its frozen features."""
