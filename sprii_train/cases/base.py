@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs.banks import Bank, Store
-from sprii_train.analysis.populations import Development, Training
-from sprii_train.analysis.value.cases import Cases, Standardiser
+from sprii_train.analysis.populations import Development, Sealed, Training, population_of
+from sprii_train.analysis.value.cases import Cases, Standardiser, fit_standardiser
 from sprii_train.data import WindowReader
 
 Rows = NDArray[np.int64]
+P = TypeVar("P", Training, Development, Sealed)
 
 
 class Trained(Protocol):
@@ -42,6 +43,20 @@ class Drawn(NamedTuple):
     def distinct_donors(self) -> Rows:
         """One case (k,) of each donor window."""
         return np.unique(np.stack([self.donors, self.starts]), axis=1, return_index=True)[1]
+
+
+def cases_from(store: Store, split: str, of: type[P], raw: dict[str, Any], standardiser: Standardiser) -> Cases[P]:
+    """Cases of a split, a population `of` that kind, from the fields of `Cases` with increments as they are."""
+    population = population_of(store, split)
+    assert isinstance(population, of)
+    fields: dict[str, Any] = raw | {"targets": standardiser(raw["targets"])}
+    return Cases(population, **fields)
+
+
+def training_from(store: Store, raw: dict[str, Any]) -> tuple[Cases[Training], Standardiser]:
+    """Cases of training systems, and the standardiser of their targets."""
+    standardiser = fit_standardiser(Training("train"), raw["targets"])
+    return cases_from(store, "train", Training, raw, standardiser), standardiser
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ histories come from, seen whole.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from sprii_envs.banks import Bank
 from sprii_envs.relations import EpisodeTable
-from sprii_train.analysis.populations import Development, Sealed, Training, population_of
-from sprii_train.analysis.value.cases import Cases, Standardiser, fit_standardiser
-from sprii_train.cases.base import Drawn, SourceCases, Trained
+from sprii_train.analysis.populations import Development, Sealed, Training
+from sprii_train.analysis.value.cases import Cases, Standardiser
+from sprii_train.cases.base import Drawn, SourceCases, Trained, cases_from, training_from
 from sprii_train.cases.encoding import encode_histories, features
 
 DONOR_SEED = 20_262
 
-P = TypeVar("P", Training, Development, Sealed)
+Kinds = Iterable[str] | None
 
 
 @dataclass(frozen=True)
@@ -50,24 +50,22 @@ class QueryCases:
 
         Panels: the cold queries of `groups`, and all systems' cold and moving ones.
         """
-        bank, held_out = source.bank, population_of(source.bank, "validation")
-        assert isinstance(held_out, Development)
+        bank = source.bank
         (train, standardiser), raw = self.training(source), self._raw(source, bank, "validation")
+        development = cases_from(bank, "validation", Development, raw, standardiser)
         of_kind = {kind: raw["kinds"] == kind for kind in (self.cold, self.moving)}
         panels = {"cold": of_kind[self.cold] & np.isin(raw["strata"], self.groups)}
         panels |= {f"{kind}_kind": rows for kind, rows in of_kind.items()}
         drawn = {split: self._drawn(source, bank, split)[1] for split in ("train", "validation")}
-        return SourceCases(train, self._cases(held_out, raw, standardiser), standardiser, drawn, panels)
+        return SourceCases(train, development, standardiser, drawn, panels)
 
     def training(self, source: Trained) -> tuple[Cases[Training], Standardiser]:
         """The queries of training systems, and the standardiser of their targets."""
-        return self._fitted(source, self._raw(source, source.bank, "train"))
+        return training_from(source.bank, self._raw(source, source.bank, "train"))
 
     def sealed(self, source: Trained, bank: Bank, standardiser: Standardiser) -> Cases[Sealed]:
         """The cold queries of a sealed bank."""
-        population = population_of(bank, "sealed")
-        assert isinstance(population, Sealed)
-        return self._cases(population, self._raw(source, bank, "sealed"), standardiser).of_kind(self.cold)
+        return cases_from(bank, "sealed", Sealed, self._raw(source, bank, "sealed"), standardiser).of_kind(self.cold)
 
     def prefixes(self, source: Trained, transitions: int) -> tuple[Cases[Training], Cases[Development]]:
         """Queries whose last `transitions` + 1 frames are all given, each without a difference, the present one last.
@@ -75,30 +73,18 @@ class QueryCases:
         The training cases are of all kinds but the cold one, the development cases the moving ones of `groups`
         (`app:spring-recipient-evidence`). Targets are standardised by these training cases.
         """
-        held_out = population_of(source.bank, "validation")
-        assert isinstance(held_out, Development)
-        kinds = [kind for kind in self.anchors if kind != self.cold]
-        train, standardiser = self._fitted(source, self._raw(source, source.bank, "train", kinds, transitions))
-        raw = self._raw(source, source.bank, "validation", (self.moving,), transitions)
-        return train, self._cases(held_out, raw, standardiser).take(np.isin(raw["strata"], self.groups))
+        bank, kinds = source.bank, [kind for kind in self.anchors if kind != self.cold]
+        train, standardiser = training_from(bank, self._raw(source, bank, "train", kinds, transitions))
+        raw = self._raw(source, bank, "validation", (self.moving,), transitions)
+        held_out = cases_from(bank, "validation", Development, raw, standardiser)
+        return train, held_out.take(np.isin(raw["strata"], self.groups))
 
     @staticmethod
     def features(learner: Any, frames: NDArray[np.uint8]) -> NDArray[np.float64]:
         """Features (n, d_q) of single frames (n, H, W) without a difference."""
         return features(learner, torch.from_numpy(np.ascontiguousarray(frames[:, None])))
 
-    def _fitted(self, source: Trained, raw: dict[str, Any]) -> tuple[Cases[Training], Standardiser]:
-        population = population_of(source.bank, "train")
-        assert isinstance(population, Training)
-        standardiser = fit_standardiser(population, raw["targets"])
-        return self._cases(population, raw, standardiser), standardiser
-
-    def _cases(self, population: P, raw: dict[str, Any], standardiser: Standardiser) -> Cases[P]:
-        return Cases(population, **raw | {"targets": standardiser(raw["targets"]), "horizons": self.horizons})
-
-    def _drawn(
-        self, source: Trained, bank: Bank, split: str, kinds: Iterable[str] | None = None
-    ) -> tuple[EpisodeTable, Drawn]:
+    def _drawn(self, source: Trained, bank: Bank, split: str, kinds: Kinds = None) -> tuple[EpisodeTable, Drawn]:
         whole, donors = bank.split(split, unseal=True), source.setting.episodes(bank, split, unseal=True)
         queries = whole.select(np.isin(whole["kind"], list(kinds or self.anchors)))
         anchors = np.array([self.anchors[kind] for kind in queries["kind"]])
@@ -106,12 +92,7 @@ class QueryCases:
         return queries, Drawn(queries["episode"], anchors, donors["episode"][rows], np.zeros(len(rows), np.int64))
 
     def _raw(
-        self,
-        source: Trained,
-        bank: Bank,
-        split: str,
-        kinds: Iterable[str] | None = None,
-        transitions: int | None = None,
+        self, source: Trained, bank: Bank, split: str, kinds: Kinds = None, transitions: int | None = None
     ) -> dict[str, Any]:
         """Fields of `Cases`; with `transitions`, features (n, transitions + 1, d_q) of the frames up to the present."""
         setting, learner = source.setting, source.learner
@@ -133,6 +114,7 @@ class QueryCases:
             "targets": states[:, list(self.horizons)] - states[:, :1],
             "strata": queries["group"],
             "kinds": queries["kind"],
+            "horizons": self.horizons,
         }
 
 

@@ -4,21 +4,18 @@ A recipient shows its present observation alone (a frame comes with its differen
 episode of its system. Both lie where training windows lie, drawn once for all sources and recipes of a bank.
 """
 
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable
 from sprii_envs.relations.index import build_index
-from sprii_train.analysis.populations import Development, Training, population_of
-from sprii_train.analysis.value.cases import Cases, fit_standardiser
-from sprii_train.cases.base import Drawn, SourceCases, Trained
+from sprii_train.analysis.populations import Development
+from sprii_train.cases.base import Drawn, SourceCases, Trained, cases_from, training_from
 from sprii_train.cases.encoding import encode_windows, present_features
 
 SEED = 20_264
 SPLITS = ("train", "validation")
-
-P = TypeVar("P", Training, Development)
 
 
 def cases_of(source: Trained) -> SourceCases:
@@ -41,16 +38,9 @@ def window_cases(source: Trained, horizons: tuple[int, ...], per_system: int) ->
         for split, table in tables.items()
     }
     raw = {split: _raw(source, windows, horizons) for split, windows in drawn.items()}
-    train, held_out = (population_of(store, split) for split in SPLITS)
-    assert isinstance(train, Training)
-    assert isinstance(held_out, Development)
-    standardiser = fit_standardiser(train, raw["train"]["targets"])
-
-    def cases(population: P, split: str) -> Cases[P]:
-        fields: dict[str, Any] = raw[split] | {"targets": standardiser(raw[split]["targets"])}
-        return Cases(population, **fields)
-
-    return SourceCases(cases(train, "train"), cases(held_out, "validation"), standardiser, drawn)
+    train, standardiser = training_from(store, raw["train"])
+    development = cases_from(store, "validation", Development, raw["validation"], standardiser)
+    return SourceCases(train, development, standardiser, drawn)
 
 
 def draw_windows(

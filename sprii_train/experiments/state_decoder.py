@@ -42,14 +42,14 @@ def fit_state_decoder(source: Source) -> StateDecoder:
     The penalty is selected in 5-fold cross-validation in which a system is never split.
     """
     bank, setting = source.bank, source.setting
-    assert setting.object_coordinates is not None
+    assert setting.pushed is not None
     population = population_of(bank, "train")
     assert isinstance(population, Training)
     table = setting.episodes(bank, "train", systems=SYSTEMS)
     rows = np.repeat(np.arange(len(table)), len(ANCHORS))
     last = np.tile(np.asarray(ANCHORS) + source.reader.horizons[-1], len(table))
     states = bank.windows("states", table["episode"][rows], last - 1, 2)
-    target = states[:, 1, setting.object_coordinates].astype(np.float64)
+    target = states[:, 1, setting.pushed].astype(np.float64)
     standardiser = Standardiser.fit(target)
     train = sample_of(population, embed_states(source, states), table, (), rows)
     model = grouped_fit(
@@ -59,4 +59,4 @@ def fit_state_decoder(source: Source) -> StateDecoder:
         standardiser(target),
         "a state decoder",
     )
-    return StateDecoder(model, standardiser, setting.object_coordinates)
+    return StateDecoder(model, standardiser, setting.pushed)

@@ -113,7 +113,7 @@ class Setting:
         case_horizons, case_count: of those, steps ahead and cases a system.
         donor_factors: what probes read of the codes of cases' donors; by default `factors`.
         components: name → coordinates of the state, equally many, that errors are told of.
-        object_coordinates: of the state, of what is acted upon.
+        pushed: coordinates of the state, of what is pushed.
         evidence: (states, actions, groups, world) → features of numerical histories, such as `poke_evidence`.
         unsealed: whether reports measure sealed splits too, as the paper's do. Nothing is ever fitted there.
         claims: of the report `setting:NAME`, see `reports.claims.Claim`.
@@ -137,7 +137,7 @@ class Setting:
     case_count: int = 16
     donor_factors: tuple[Factor, ...] = ()
     components: Mapping[str, slice] = field(default_factory=dict)
-    object_coordinates: slice | None = None
+    pushed: slice | None = None
     evidence: Callable[..., NDArray[np.float64]] | None = None
     unsealed: bool = False
     claims: tuple[Any, ...] = field(default=(), repr=False)

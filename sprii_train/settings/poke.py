@@ -58,7 +58,7 @@ POKE = Setting(
         "object_position": slice(4, 6),
         "object_velocity": slice(6, 8),
     },
-    object_coordinates=slice(4, 8),
+    pushed=slice(4, 8),
     evidence=poke_evidence,
     unsealed=True,
 )

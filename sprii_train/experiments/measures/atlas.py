@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from sprii_train.analysis.formation import project, rollout_means, standardise, system_centroids, with_codes
-from sprii_train.experiments.measured_windows import measured_windows, training_windows
-from sprii_train.experiments.measures.formation import SYSTEMS
+from sprii_train.experiments.measures.formation import SYSTEMS, measured_windows, training_windows
 from sprii_train.experiments.sources import Source
 
 

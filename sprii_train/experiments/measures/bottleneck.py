@@ -3,17 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sprii_train.analysis.formation import group_means, score
 from sprii_train.analysis.populations import Sample
-from sprii_train.analysis.value.cases import Cases, codes
-from sprii_train.analysis.value.readers import Reader, ReaderConfig, fit_readers
-from sprii_train.analysis.value.risks import by_system, reader_errors
+from sprii_train.analysis.value.cases import codes
+from sprii_train.analysis.value.readers import ReaderConfig, fit_readers
 from sprii_train.analysis.value.slots import Arm
 from sprii_train.cases.windows import window_cases
-from sprii_train.experiments.measures.value import reader_config
+from sprii_train.experiments.measures.value import reader_config, system_errors
 from sprii_train.experiments.sources import Source
 
 HORIZONS = (1, 2, 4, 8, 16, 32)
@@ -35,8 +31,8 @@ def bottleneck(
     config = replace(config or reader_config(source), log_factors=False)
     fitted = {arm: fit_readers(cases.train, arm, config, seeds) for arm in READERS}
     scale = cases.standardiser.scale
-    errors = {arm: _by_system(readers, cases.development, scale) for arm, readers in fitted.items()}
-    errors["wrong"] = _by_system(fitted["persistent"], cases.development.mismatched(WRONG_SEED), scale)
+    errors = {arm: system_errors(readers, cases.development, scale) for arm, readers in fitted.items()}
+    errors["wrong"] = system_errors(fitted["persistent"], cases.development.mismatched(WRONG_SEED), scale)
     row: dict[str, Any] = {
         f"{arm}_h{h}": float(grid[..., k].mean()) for arm, grid in errors.items() for k, h in enumerate(horizons)
     }
@@ -49,7 +45,3 @@ def bottleneck(
     kept = errors | {"decoder": squared}
     source.keep(kept)
     return row
-
-
-def _by_system(readers: tuple[Reader, ...], cases: Cases[Any], scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.stack([by_system(reader_errors(reader, cases, scale=scale), cases.systems) for reader in readers])

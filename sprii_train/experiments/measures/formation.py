@@ -1,15 +1,18 @@
 """Formation of one source on every held-out population of its world (`app:measurements`)."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sprii_envs.banks import Store
 from sprii_train.analysis.donors import donor_errors, encode_split
-from sprii_train.analysis.formation import measure_formation
-from sprii_train.experiments.measured_windows import measured_windows, training_windows
+from sprii_train.analysis.formation import measure_formation, sample_of
+from sprii_train.analysis.populations import Population, Sample, Training, population_of
+from sprii_train.cases.encoding import encode_histories
 from sprii_train.experiments.sources import Source
+from sprii_train.settings.base import Setting
 
 SYSTEMS = 400  # training systems that codes are standardised by and probes fitted on, as in the paper's atlas
 SEED = 20_261  # of evaluation windows, donors and MLP probes; shared by all sources
@@ -59,3 +62,21 @@ def prediction(source: Source, split: str) -> dict[str, float]:
         if source.separate:
             row |= {f"correct{name}": float(errors.correct[i]), f"shuffled{name}": float(errors.shuffled[i])}
     return row
+
+
+def measured_windows(
+    setting: Setting, learner: Any, store: Store, split: str, *, systems: int | None = None, unseal: bool = False
+) -> Sample[Population]:
+    """Codes of a split, one row for every anchor of every episode: `formation.rollout_means` averages the anchors."""
+    reader = setting.reader(store, learner.config)
+    table = setting.episodes(store, split, systems=systems, unseal=unseal)
+    codes = np.stack([encode_histories(learner, reader, table, setting.starts(a)) for a in setting.anchors], axis=1)
+    rows = np.repeat(np.arange(len(table)), len(setting.anchors))
+    return sample_of(population_of(store, split), codes.reshape(len(rows), -1), table, setting.properties, rows)
+
+
+def training_windows(setting: Setting, learner: Any, store: Store, systems: int) -> Sample[Training]:
+    """The same of a fixed random choice of training systems."""
+    windows = measured_windows(setting, learner, store, "train", systems=systems)
+    assert isinstance(windows.population, Training)
+    return cast(Sample[Training], windows)

@@ -37,15 +37,10 @@ class Assay(NamedTuple):
     factor: str
     levels: NDArray[np.float64]  # (L,)
     predicted: NDArray[np.float64]  # (n, L, K, D) standardised increments under each donor level
+    truth: NDArray[np.float64]  # (n, L, K, D) simulated increments
     donors: Counterfactuals
     targets: Counterfactuals
-    horizons: tuple[int, ...]
     standardiser: Standardiser
-
-    @property
-    def truth(self) -> NDArray[np.float64]:
-        """The simulator's increments (n, L, K, D)."""
-        return increments(self.targets, self.horizons)
 
 
 def assays(source: Source) -> Iterator[Assay]:
@@ -75,7 +70,8 @@ def assays(source: Source) -> Iterator[Assay]:
             context=_encode(source, donors).reshape(n * LEVELS, -1),
         )
         predicted = reader.predict(recipients).astype(np.float64).reshape(n, LEVELS, len(horizons), -1)
-        yield Assay(factor, levels, predicted, donors, targets, horizons, cases.standardiser)
+        truth = increments(targets, horizons)
+        yield Assay(factor, levels, predicted, truth, donors, targets, cases.standardiser)
 
 
 def continuous(source: Source) -> EpisodeTable:
@@ -91,12 +87,11 @@ def landscape(source: Source) -> dict[str, Any]:
     """
     kept: dict[str, NDArray[np.float64]] = {}
     row: dict[str, Any] = {"systems": np.unique(continuous(source)["system"]).tolist()}
-    for assay in assays(source):
-        factor, truth = assay.factor, assay.standardiser(assay.truth)
-        grids = grid_errors(assay.predicted[:, :, -1], truth[:, :, -1])
+    for factor, levels, predicted, truth, donors, targets, standardiser in assays(source):
+        grids = grid_errors(predicted[:, :, -1], standardiser(truth)[:, :, -1])
         found = valley(grids)
-        kept |= {f"{factor}|grids": grids, f"{factor}|levels": assay.levels}
-        told = [coverage(assay.donors), coverage(assay.targets)]
+        kept |= {f"{factor}|grids": grids, f"{factor}|levels": levels}
+        told = [coverage(donors), coverage(targets)]
         row |= {
             f"depth_{factor}": found.depth,
             f"rho_{factor}": found.rho,

@@ -11,10 +11,9 @@ from sprii_train.analysis.value.bases import RouteConfig, fit_bases
 from sprii_train.analysis.value.cases import Cases, Standardiser
 from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.physical import output_weights, sensitivities
-from sprii_train.analysis.value.risks import by_system, reader_errors
-from sprii_train.analysis.value.routes import SCALES, amplitude_errors, fit_routes
+from sprii_train.analysis.value.routes import fit_routes
 from sprii_train.cases.windows import cases_of
-from sprii_train.experiments.measures.value import DONOR_SEED, specificity_row
+from sprii_train.experiments.measures.value import amplitude_row, specificity_row, system_errors
 from sprii_train.experiments.sources import Source
 
 VARIANTS = ("", "-phys")
@@ -38,14 +37,10 @@ def realization(source: Source) -> dict[str, Any]:
         given = weights if variant else None
         m1, m2 = (fit_routes(of.train, of.development, bases, kind, weights=given) for kind in ("m1", "m2"))
         for name, routes in ((f"m1{variant}", m1), (f"m2{variant}", m2)):
-            errors = [by_system(reader_errors(route, of.development), of.development.systems) for route in routes]
-            kept[name] = np.array([grid.mean() for grid in errors])
+            kept[name] = np.array([grid.mean() for grid in system_errors(routes, of.development)])
             row[f"mean_{name}"] = float(kept[name].mean())
-        sweeps = [amplitude_errors(route, of.development, seed=DONOR_SEED) for route in m2]
         row |= {f"{name}{variant}": part for name, part in specificity_row(m2, of.development).items()}
-        for donor in ("own", "cross"):
-            curve = np.mean([sweep[donor].mean((1, 2)) for sweep in sweeps], axis=0)
-            row |= {f"{donor}{variant}_s{scale:g}": float(e) for scale, e in zip(SCALES, curve, strict=True)}
+        row |= amplitude_row(m2, of.development, variant)
     source.keep(kept)
     return row
 

@@ -22,18 +22,17 @@ def response(source: Source) -> dict[str, Any]:
     """
     kept: dict[str, NDArray[np.float64]] = {}
     row: dict[str, Any] = {}
-    for assay in assays(source):
-        factor, standardiser = assay.factor, assay.standardiser
-        outputs = assay.predicted * standardiser.scale + standardiser.mean
-        for who, moved in (("reader", outputs), ("simulator", assay.truth)):
+    for factor, levels, predicted, truth, _, targets, standardiser in assays(source):
+        outputs = predicted * standardiser.scale + standardiser.mean
+        for who, moved in (("reader", outputs), ("simulator", truth)):
             for transform in TRANSFORMS:
                 found, name = donor_response(moved[:, :, -1], transform), f"{factor}|{transform}|{who}"
                 kept |= {f"{name}_centre": found.centre, f"{name}_relative": found.relative}
                 row[f"{who}_share_{factor}_{transform}"] = found.relative_share
                 row[f"{who}_relative_minus_centre_{factor}_{transform}"] = found.relative_minus_centre
-        states = assay.targets.states[CASE].astype(np.float64)
+        states = targets.states[CASE].astype(np.float64)
         kept |= {
-            f"{factor}|levels": assay.levels,
+            f"{factor}|levels": levels,
             f"{factor}|course": states - states[:, :1],
             f"{factor}|predicted": outputs[CASE],
         }

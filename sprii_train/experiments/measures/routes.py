@@ -56,7 +56,7 @@ def object_routes(source: Source) -> dict[str, Any]:
 
 def object_only(cases: SourceCases, setting: Setting) -> SourceCases:
     """The same cases with the object's position and velocity as targets."""
-    of = setting.object_coordinates
+    of = setting.pushed
     kept = Standardiser(cases.standardiser.mean[of], cases.standardiser.scale[of])
     train, development = (replace(c, targets=c.targets[..., of]) for c in (cases.train, cases.development))
     return replace(cases, train=train, development=development, standardiser=kept)

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from sprii_train.analysis.value.readers import fit_readers
-from sprii_train.analysis.value.risks import by_system, reader_errors, strata_by_system
-from sprii_train.experiments.measures.value import reader_config
+from sprii_train.analysis.value.risks import strata_by_system
+from sprii_train.experiments.measures.value import reader_config, system_errors
 from sprii_train.experiments.sources import Source
 
 POPULATIONS = {"primary": ("continuous",), "secondary": ("combination",), "pooled": ("continuous", "combination")}
@@ -24,7 +24,7 @@ def sealed(source: Source) -> dict[str, Any]:
     readers = fit_readers(train, "persistent", reader_config(source), seeds)
     bank = source.setting.open_sealed(source.bank.path.parent)
     cold = cases.sealed(source, bank, standardiser)
-    errors = np.stack([by_system(reader_errors(reader, cold), cold.systems)[:, -1] for reader in readers])
+    errors = system_errors(readers, cold)[..., -1]
     strata = strata_by_system(cold)
     assert strata is not None
     source.keep({"persistent": errors})

@@ -8,11 +8,17 @@ from numpy.typing import NDArray
 from sprii_train.analysis.value.bases import RouteConfig, fit_bases
 from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.readers import fit_readers
-from sprii_train.analysis.value.risks import Predictor, by_system, reader_errors
-from sprii_train.analysis.value.routes import SCALES, amplitude_errors, fit_routes
+from sprii_train.analysis.value.risks import Predictor
+from sprii_train.analysis.value.routes import fit_routes
 from sprii_train.analysis.value.slots import Arm
 from sprii_train.cases.windows import cases_of
-from sprii_train.experiments.measures.value import DONOR_SEED, reader_config, specificity_row
+from sprii_train.experiments.measures.value import (
+    DONOR_SEED,
+    amplitude_row,
+    reader_config,
+    specificity_row,
+    system_errors,
+)
 from sprii_train.experiments.sources import Source
 
 READERS: tuple[Arm, ...] = ("null", "persistent", "decode", "oracle")
@@ -41,13 +47,8 @@ def task(source: Source) -> dict[str, Any]:
     for name, readers in fitted.items():
         for prefix, of in (("value", held_out), ("wrong", wrong)):
             if prefix == "value" or name in ("persistent", "m2"):
-                grid = np.stack([by_system(reader_errors(reader, of), of.systems) for reader in readers])
-                kept[f"{prefix}|{name}"] = np.ascontiguousarray(grid)
+                kept[f"{prefix}|{name}"] = grid = system_errors(readers, of)
                 row[f"{prefix}_{name}"] = float(grid.mean())
                 row |= {f"{prefix}_{name}_h{h}": float(e) for h, e in zip(of.horizons, grid.mean((0, 1)), strict=True)}
-    sweeps = [amplitude_errors(route, held_out, seed=DONOR_SEED) for route in m2]
-    for donor in ("own", "cross"):
-        curve = np.mean([sweep[donor].mean((1, 2)) for sweep in sweeps], axis=0)
-        row |= {f"{donor}_s{scale:g}": float(error) for scale, error in zip(SCALES, curve, strict=True)}
     source.keep(kept)
-    return row | specificity_row(m2, held_out)
+    return row | amplitude_row(m2, held_out) | specificity_row(m2, held_out)

@@ -15,7 +15,6 @@ from sprii_train.analysis.value.readers import ReaderConfig, fit_readers
 from sprii_train.analysis.value.risks import Predictor, by_system, reader_errors, strata_by_system
 from sprii_train.analysis.value.routes import SCALES, Route, amplitude_errors, fit_routes
 from sprii_train.analysis.value.slots import Arm
-from sprii_train.cases.base import SourceCases
 from sprii_train.cases.windows import cases_of
 from sprii_train.experiments.sources import Source
 
@@ -41,16 +40,14 @@ def value(source: Source) -> dict[str, Any]:
     fitted["m1"] = fit_routes(cases.train, cases.development, bases, "m1")
     fitted["m2"] = m2 = fit_routes(cases.train, cases.development, bases, "m2")
     fitted["m2-mismatched"] = fit_routes(cases.train, cases.development, bases, "m2", donors="mismatched")
-    errors = {f"{name}|{panel}": grid for name, readers in fitted.items() for panel, grid in _panels(readers, cases)}
+    chosen: dict[str, Cases[Any]] = {"full": cases.development}
+    chosen |= {panel: cases.development.take(rows) for panel, rows in cases.panels.items()}
+    errors = {f"{name}|{panel}": system_errors(f, c) for name, f in fitted.items() for panel, c in chosen.items()}
     row: dict[str, Any] = {}
     for name in fitted:
         row[f"full_{name}"] = float(errors[f"{name}|full"].mean())
         row |= {f"{panel}_{name}": float(errors[f"{name}|{panel}"][..., -1].mean()) for panel in [*cases.panels][:1]}
-    sweeps = [amplitude_errors(route, cases.development, seed=DONOR_SEED) for route in m2]
-    for donor in ("own", "cross"):
-        curve = np.mean([sweep[donor].mean((1, 2)) for sweep in sweeps], axis=0)
-        row |= {f"{donor}_s{scale:g}": float(error) for scale, error in zip(SCALES, curve, strict=True)}
-    row |= specificity_row(m2, cases.development)
+    row |= amplitude_row(m2, cases.development) | specificity_row(m2, cases.development)
     row["zero_context_gap"] = max(
         float(np.abs(route.predict(cases.development, np.zeros_like(route.persistent(cases.development)))
                      - base.predict(cases.development)).max())
@@ -60,6 +57,23 @@ def value(source: Source) -> dict[str, Any]:
     if (strata := strata_by_system(cases.development)) is not None:
         row["strata"] = strata.tolist()
     return row | {"systems": np.unique(cases.development.systems).tolist()}
+
+
+def system_errors(
+    readers: Sequence[Predictor], cases: Cases[Any], scale: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Errors (R, N, K) of readers by system, see `reader_errors`."""
+    return np.stack([by_system(reader_errors(reader, cases, scale=scale), cases.systems) for reader in readers])
+
+
+def amplitude_row(routes: Sequence[Route], cases: Cases[Any], variant: str = "") -> dict[str, float]:
+    """`own_s0.5`, `cross_s0.5`: errors of M2 routes as their context is scaled, means over readers."""
+    sweeps = [amplitude_errors(route, cases, seed=DONOR_SEED) for route in routes]
+    return {
+        f"{donor}{variant}_s{scale:g}": float(error)
+        for donor in ("own", "cross")
+        for scale, error in zip(SCALES, np.mean([sweep[donor].mean((1, 2)) for sweep in sweeps], axis=0), strict=True)
+    }
 
 
 def specificity_row(routes: Sequence[Route], cases: Cases[Any]) -> dict[str, float]:
@@ -79,13 +93,3 @@ def specificity_row(routes: Sequence[Route], cases: Cases[Any]) -> dict[str, flo
 def reader_config(source: Source) -> ReaderConfig:
     """The common reader at the cell's budget."""
     return ReaderConfig(fit=FitConfig(updates=source.cell.readers.updates))
-
-
-def _panels(readers: tuple[Predictor, ...], cases: SourceCases) -> list[tuple[str, NDArray[np.float64]]]:
-    """Errors (R, N, K) by system of all cases, and of every panel."""
-    chosen: dict[str, Cases[Any]] = {"full": cases.development}
-    chosen |= {panel: cases.development.take(rows) for panel, rows in cases.panels.items()}
-    return [
-        (panel, np.stack([by_system(reader_errors(reader, c), c.systems) for reader in readers]))
-        for panel, c in chosen.items()
-    ]

@@ -3,8 +3,7 @@
 from typing import Any
 
 from sprii_train.analysis.formation import probe_factors
-from sprii_train.experiments.measured_windows import measured_windows, training_windows
-from sprii_train.experiments.measures.formation import SEED, SYSTEMS
+from sprii_train.experiments.measures.formation import SEED, SYSTEMS, measured_windows, training_windows
 from sprii_train.experiments.sources import Source
 
 

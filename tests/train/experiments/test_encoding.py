@@ -10,7 +10,7 @@ from tiny_worlds import IMAGE, POKE_LEARNER
 from sprii_envs.banks import Bank, BankError
 from sprii_train.analysis.populations import Confirmation, Development, Training
 from sprii_train.cases.encoding import encode_histories, features, present_features
-from sprii_train.experiments.measured_windows import measured_windows, training_windows
+from sprii_train.experiments.measures.formation import measured_windows, training_windows
 from sprii_train.experiments.sources import Source
 from sprii_train.learners import JEPA
 from sprii_train.protocol import Windows

@@ -25,7 +25,7 @@ def test_a_measure_names_no_setting(file: Path):
     ("measure", "reason"),
     [
         ("components", "components needs 'components' of the setting, which d-clean has not"),
-        ("direction", "direction needs 'object_coordinates' of the setting, which d-clean has not"),
+        ("direction", "direction needs 'pushed' of the setting, which d-clean has not"),
         ("evidence", "evidence needs 'evidence' of the setting, which d-clean has not"),
         ("landscape", "landscape needs 'cases.features' of the setting, which d-clean has not"),
         ("prefix", "prefix needs 'cases.prefixes' of the setting, which d-clean has not"),
