@@ -145,6 +145,11 @@ def train_control(
     return learner.eval().requires_grad_(False), rows
 
 
+def iterations_of(folder: Path) -> list[dict[str, Any]]:
+    """What `train_control` says of the iterations of a finished run."""
+    return files.read_json(folder / "iterations.json", CheckpointError)["iterations"]
+
+
 def _collect(folder: Path, iterations: int) -> None:
     """Remove what killed writers left, and experience that no checkpoint is of."""
     files.collect(folder)

@@ -90,6 +90,11 @@ class PartnerSetting(Setting):
         assert isinstance(made, Histories)
         return replace(made, kitchen=self.kitchen, partners=self.partners)
 
+    @property
+    def roster(self) -> Any:
+        """Its partners."""
+        return self.histories().roster
+
     def open_store(self, root: Path, budget: Budget | None = None) -> Store:
         """The bank of histories under `root/banks`, learnt if it is not there, its checksums verified."""
         return self.histories(budget)(root / "banks")

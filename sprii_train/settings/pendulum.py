@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from sprii_envs.banks import Store
-from sprii_envs.files import read_json
-from sprii_train.checkpoints import CheckpointError
 from sprii_train.control.assay_bank import PROPERTIES, assay_bank
 from sprii_train.control.controllers import CEM, ICEM, Config
-from sprii_train.control.loop import ControlRun, train_control
+from sprii_train.control.loop import ControlRun, iterations_of, train_control
 from sprii_train.control.training import ControlTraining
 from sprii_train.distributed import world
 from sprii_train.learners.cadm import CaDM, CaDMConfig
@@ -36,13 +34,9 @@ class PendulumSetting(Setting):
             raise ValueError(f"the setting {self.name!r} trains a source in one process, not over {world()} ranks")
         return train_control(train, config, recipe, folder, progress)[0]
 
-    def iterations(self, folder: Path) -> list[dict[str, Any]]:
-        """What `train_control` says of the iterations of a finished source."""
-        return read_json(folder / "iterations.json", CheckpointError)["iterations"]
-
     def seconds(self, folder: Path, train: ControlRun) -> float:
         """Of collection and training."""
-        return round(sum(i["collection_seconds"] + i["training_seconds"] for i in self.iterations(folder)), 1)
+        return round(sum(i["collection_seconds"] + i["training_seconds"] for i in iterations_of(folder)), 1)
 
     def law(self, train: ControlRun) -> dict[str, Any]:
         """Everything but the device."""

@@ -41,7 +41,9 @@ MEASURES: dict[str, Measure] = {
         Measure("held-out", held_out, ("horizon_losses",), readers=False, population=True, seconds=10.0),
         Measure("landscape", landscape, ("present",), ("cases.features",), simulated=True, reader_fits=1, once=True),
         Measure("object-routes", object_routes, ("present",), ("pushed",), route_fits=3),
-        Measure("partners", partners, ("act", "tokens", "token_at"), readers=False, trials=True, seconds=0.0),
+        Measure(
+            "partners", partners, ("act", "tokens", "token_at"), ("roster",), readers=False, trials=True, seconds=0.0
+        ),
         # An update of a recurrent reader takes half as long again.
         Measure("prefix", prefix, ("present",), ("cases.prefixes",), reader_fits=3 * 5 * 1.5),
         Measure("realization", realization, ("present",), simulated=True, route_fits=5),

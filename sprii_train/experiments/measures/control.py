@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from sprii_train.control.assay import context_probes, donor_errors
 from sprii_train.control.assay_bank import experience
 from sprii_train.control.evaluation import PolicyOf, evaluate, learned
+from sprii_train.control.loop import iterations_of
 from sprii_train.experiments.sources import Source
-from sprii_train.settings.pendulum import PendulumSetting
 
 Courses = dict[str, NDArray[np.float64]]
 
@@ -20,8 +20,7 @@ def control(source: Source) -> dict[str, Any]:
 
     Kept beside the model: the course of each group's first episode, see `acted`.
     """
-    run, trials, setting, learner = source.cell.train, source.cell.trials, source.setting, source.learner
-    assert isinstance(setting, PendulumSetting)
+    run, trials, learner = source.cell.train, source.cell.trials, source.learner
     assert trials is not None
     row, courses = acted(learned(learner, run.controller, seed=run.seed), run.seed, trials.episodes)
     source.keep(courses)
@@ -29,7 +28,7 @@ def control(source: Source) -> dict[str, Any]:
     probes, donors = context_probes(learner, train, held_out), donor_errors(learner, held_out)
     assay = {f"r2_{name}": float(scored.r2) for name, scored in probes.items()}
     assay |= {"own_donor_h10": donors.matched_last, "wrong_minus_matched": donors.wrong_minus_matched}
-    return row | {"iterations": setting.iterations(source.folder), "assay": assay}
+    return row | {"iterations": iterations_of(source.folder), "assay": assay}
 
 
 def acted(policy_of: PolicyOf, seed: int, episodes: int) -> tuple[dict[str, Any], Courses]:

@@ -15,13 +15,12 @@ def partners(source: Source) -> dict[str, Any]:
     from sprii_envs.overcooked.bank import HistoryBank
     from sprii_train.overcooked.measures import probe, ratios, slots, swapped
     from sprii_train.overcooked.play import play
-    from sprii_train.settings.overcooked import PartnerSetting
 
-    learner, bank, setting, trials, seed = source.learner, source.store, source.setting, source.cell.trials, source.seed
+    learner, bank, trials, seed = source.learner, source.store, source.cell.trials, source.seed
+    setting: Any = source.setting  # with a roster
     assert isinstance(bank, HistoryBank)
-    assert isinstance(setting, PartnerSetting)
     assert trials is not None
-    began, roster, protocol = time.perf_counter(), setting.histories().roster, bank.protocol
+    began, roster, protocol = time.perf_counter(), setting.roster, bank.protocol
     returns = play(
         learner, protocol.game, roster, seat=protocol.seat, episodes=trials.episodes, repeats=trials.repeats, seed=seed
     )
