@@ -467,7 +467,7 @@ def test_benchmark_envs_prints_ours_beside_the_peers(tmp_path):
 
 def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys):
     from sprii_train.experiments import costs
-    from sprii_train.experiments.targets import ALIASES, TARGETS
+    from sprii_train.experiments.targets import ALIASES, COMPOSED, TARGETS
     from sprii_train.settings import PRESET_NAMES
 
     monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE)
@@ -477,7 +477,7 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
     head, *lines = out.splitlines()
     assert head.split()[-len(PRESET_NAMES) :] == list(PRESET_NAMES)
     found = {line.split()[0]: line for line in lines if line.startswith(("tab:", "fig:", "app:"))}
-    assert set(found) == set(TARGETS)
+    assert set(found) == {*TARGETS, *COMPOSED}
     for line in found.values():
         told = re.findall(r"(?:< 1|\d+) (?:min|h|days)|(?<= )–(?= |$)", line)
         assert len(told) == len(PRESET_NAMES), line
@@ -491,7 +491,7 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
         ((), "say what to reproduce: sprii reproduce --list names it"),
         (
             ("tab:refinement",),
-            "unknown table or figure 'tab:refinement'; legal: setting:NAME of any setting, tab:dclean-full",
+            "unknown table or figure 'tab:refinement'; legal: all, setting:NAME of any setting, tab:dclean-full",
         ),
         (("tab:refinement-full", "--arms", "g1,magic"), "unknown arm 'magic'; legal: structure, g1, g2, g3"),
         (("tab:refinement-full", "--arms", ""), "unknown arm ''"),

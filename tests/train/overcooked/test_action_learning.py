@@ -19,7 +19,7 @@ from sprii_envs.overcooked.partners.roster import Roster, write_roster
 from sprii_envs.relations import SAME_SYSTEM, Derangement, PairSampler
 from sprii_train import checkpoints
 from sprii_train.cli import main
-from sprii_train.experiments import grid
+from sprii_train.experiments.cells import folder_of, work
 from sprii_train.experiments.targets import TARGETS
 from sprii_train.learners import AD, ADConfig, JEPAConfig
 from sprii_train.overcooked.learning import made_with
@@ -244,8 +244,8 @@ def test_the_table_is_reproduced_and_resumed(
 
     def run_here(cells, root, **_):
         for cell in cells:
-            grid.work(cell, root, lambda *_: None)
-        return [checkpoints.read_json(grid.folder_of(cell, root) / cell.result) for cell in cells]
+            work(cell, root, lambda *_: None)
+        return [checkpoints.read_json(folder_of(cell, root) / cell.result) for cell in cells]
 
     monkeypatch.setattr("sprii_train.experiments.reproduce.run_grid", run_here)
     arguments = ("--arms", "h-vc,h-sprii", "--partners", "own", "--out", "out")
