@@ -173,8 +173,8 @@ OVERCOOKED_BUDGETS = {
         1,
         None,
         "1,200 of 20,000 updates of 16 of 1,024 windows, at a rate of 1e-3, of a smaller network; own partners",
-        step_seconds=0.3,
-        trials=Trials(20, 4, seconds=80.0),
+        step_seconds=0.85,
+        trials=Trials(20, 4, seconds=200.0),
     ),
     "paper": Budget(
         ADConfig(width=256, layers=4),
