@@ -137,12 +137,14 @@ def test_results_are_by_measure_and_by_the_readers_that_it_fits(poke_bank: Bank)
     readerless = {name for name, measure in MEASURES.items() if not measure.readers}
     assert readerless == {
         "atlas",
+        "control",
         "cost",
         "direction",
         "evidence",
         "formation",
         "gradients",
         "held-out",
+        "partners",
         "untrained",
         "windows",
     }
