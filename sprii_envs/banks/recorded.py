@@ -37,8 +37,9 @@ from sprii_envs.banks.store import (
     legal_rate,
     read_manifest,
     register_store,
+    sealed_names,
 )
-from sprii_envs.fields import check, choice, flag, integers
+from sprii_envs.fields import check, choice, flag, integers, shown
 from sprii_envs.relations import EpisodeTable
 
 MANIFEST = "bank.json"
@@ -46,6 +47,14 @@ _TABLE, _JOURNAL = "episodes.npz", "journal.jsonl"
 
 SYNC_SECONDS = 1.0
 """Episodes are forced to the disk this often: a kill loses no more, and short ones cost no wait."""
+
+_LEGAL: dict[str, tuple[Any, str]] = {
+    "system": (int | str, "an integer or text"),
+    "episode": (int | str, "an integer or text"),
+    "split": (int | str, "an integer or text"),
+    "rollout": (int, "an integer"),
+}
+"""Labels that an `EpisodeTable` takes in fewer types than others."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +209,7 @@ class Recording:
     _ids: set[Any] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.sealed = sealed_names(self.sealed)
         if not self.streams:
             raise ValueError("a recording needs a stream at least")
         for name in self.streams:
@@ -289,8 +299,8 @@ class Recording:
         Labels are the columns of the table, `system` at least; `episode` and `rollout` are given where they are not.
 
         Raises:
-            StoreError: for arrays that do not fit the streams or each other or are not finite, or labels that the first
-                episode did not have.
+            StoreError: for arrays that do not fit the streams or each other or are not finite, labels that the first
+                episode did not have, or one that no table can hold.
         """
         if set(arrays) != set(self.streams):
             raise StoreError(f"{self.path}: an episode has the columns {sorted(arrays)}, not {sorted(self.streams)}")
@@ -313,7 +323,7 @@ class Recording:
                     "legal: finite numbers, or any with StreamSpec(finite=False)"
                 )
             data[name] = array.tobytes()
-        row = {"length": length, **{k: v.item() if hasattr(v, "item") else v for k, v in labels.items()}}
+        row = {"length": length, **{name: _plain(value) for name, value in labels.items()}}
         if self._rows and set(row) != set(self._rows[0]):
             raise StoreError(
                 f"{place}: its labels are {sorted(row)}, those of the first {sorted(self._rows[0])}; another recording "
@@ -330,13 +340,16 @@ class Recording:
 
     def _check_labels(self, row: Mapping[str, Any], place: str) -> None:
         """StoreError for a label that no column of a table can hold; the table is made at the end, too late to mend."""
+        if "system" not in row:
+            raise StoreError(f"{place}: its labels are {sorted(row)}; required: 'system', an id of what persists")
         kinds: dict[str, type] = {}
         for name, value in row.items():
             numeric = isinstance(value, int | float) and not isinstance(value, bool)
             kinds[name] = float if numeric else type(value)
-            whole = name in ("system", "episode", "rollout") and not isinstance(value, int | str)
-            if kinds[name] not in (float, bool, str) or whole or (isinstance(value, int) and abs(value) >= 2**63):
-                raise StoreError(f"{place}: its label {name!r} is {value!r}; legal: a number, text, or True or False")
+            legal = _LEGAL.get(name, (int | float | str | bool, "a finite number, text, or True or False"))
+            fits = isinstance(value, legal[0]) and not (name in _LEGAL and isinstance(value, bool))
+            if not fits or (numeric and not (abs(value) < 2**63 if isinstance(value, int) else math.isfinite(value))):
+                raise StoreError(f"{place}: its label {name!r} is {shown(value)}; legal: {legal[1]}")
             if self._kinds.get(name, kinds[name]) is not kinds[name]:
                 raise StoreError(f"{place}: its label {name!r} is {value!r}, those before are of another type")
         if row.get("episode") in self._ids:
@@ -399,6 +412,13 @@ class Recording:
             Path(self.path).rmdir()
         os.replace(self._partial, self.path)
         files.sync(Path(self.path).parent)
+
+
+def _plain(value: Any) -> Any:
+    """A label that is an array or tensor of one entry as Python's number; everything else as it is."""
+    with suppress(ValueError, RuntimeError):  # of several entries, refused where labels are checked
+        return value.item() if hasattr(value, "item") else value
+    return value
 
 
 def _described(streams: Mapping[str, StreamSpec]) -> dict[str, Any]:

@@ -35,7 +35,11 @@ class StoreError(ValueError):
 
 
 class WindowStore(ABC):
-    """Episodes of which windows of named columns can be read."""
+    """Episodes of which windows of named columns can be read.
+
+    What keeps a sealed split from being fitted on is `split`, which hands out no rows of it without `unseal`; `windows`
+    and `read` read whichever rows they are given.
+    """
 
     @abstractmethod
     def windows(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> NDArray[Any]:
@@ -60,7 +64,7 @@ class Store(Protocol):
         table: one row an episode; its `episode` column are the ids that `windows` takes.
         columns: names that `windows` takes.
         splits: names that `split` takes, in order.
-        sealed_splits: those that are kept for one last evaluation.
+        sealed_splits: those that are kept for one last evaluation; `split` is their guard, `windows` asks nothing.
         fingerprint: equal fingerprints mean equal data.
     """
 
@@ -97,6 +101,13 @@ def split_of(store: Store, name: str, unseal: bool, error: type[ValueError] = St
             f"choosing; open it with split({name!r}, unseal=True)"
         )
     return store.table.select(name)
+
+
+def sealed_names(sealed: Any) -> tuple[str, ...]:
+    """Splits to seal as a tuple; StoreError for text, whose letters would each be one."""
+    if isinstance(sealed, str):
+        raise StoreError(f"sealed is {sealed!r}; legal: a tuple of splits, such as ({sealed!r},)")
+    return tuple(sealed)
 
 
 def with_splits(table: EpisodeTable, sealed: tuple[str, ...], name: str) -> tuple[EpisodeTable, tuple[str, ...]]:
@@ -196,7 +207,7 @@ class ArrayStore(WindowStore):
         name: str = "arrays",
         fingerprint: str | None = None,
     ) -> None:
-        self.name, self.sealed_splits = name, tuple(sealed)
+        self.name, self.sealed_splits = name, sealed_names(sealed)
         self.table, self.splits = with_splits(table, self.sealed_splits, name)
         table = self.table
         if not streams:

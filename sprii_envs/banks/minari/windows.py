@@ -21,7 +21,7 @@ from sprii_envs import files
 from sprii_envs.banks.minari.metadata import from_minari
 from sprii_envs.banks.minari.package import opened, package, reading
 from sprii_envs.banks.ranges import ranges
-from sprii_envs.banks.store import StoreError, WindowStore, split_of, with_splits
+from sprii_envs.banks.store import StoreError, WindowStore, sealed_names, split_of, with_splits
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.relations.coercion import integer_array
 from sprii_envs.relations.rows import TableRows
@@ -70,7 +70,7 @@ class MinariWindows(WindowStore):
         self._storage = storage = self.dataset.storage
         self._data = files.absolute(storage.data_path)
         with reading(self.dataset):
-            kept = _kept_sealed(storage.metadata, table) if sealed is None else tuple(sealed)
+            kept = _kept_sealed(storage.metadata, table) if sealed is None else sealed_names(sealed)
             if self._data != storage.data_path:
                 self._storage = MinariStorage.read(self._data)
         self.sealed_splits = kept

@@ -274,8 +274,16 @@ def test_a_bare_integer_whose_table_is_not_known(tmp_path: Path) -> None:
     ("labels", "message"),
     [
         ({"system": "a", "episode": "e0"}, "is recorded already; legal: ids that differ"),
-        ({"system": "a", "episode": "e1", "mass": None}, "its label 'mass' is None; legal: a number, text"),
+        ({"system": "a", "episode": "e1", "mass": None}, "its label 'mass' is None; legal: a finite number, text"),
         ({"system": "a", "episode": "e1", "mass": [1.0]}, r"its label 'mass' is \[1.0\]; legal"),
+        ({"system": "a", "episode": "e1", "mass": np.ones(2)}, r"'mass' is array\(\[1., 1.\]\); legal"),
+        (
+            {"system": "a", "episode": "e1", "mass": np.nan},
+            "episode e1: its label 'mass' is nan; legal: a finite number",
+        ),
+        ({"system": "a", "episode": "e1", "mass": -np.inf}, "its label 'mass' is -inf; legal: a finite number"),
+        ({"system": 1.5, "episode": "e1"}, "its label 'system' is 1.5; legal: an integer or text"),
+        ({"system": True, "episode": "e1"}, "its label 'system' is True; legal: an integer or text"),
         ({"system": 3, "episode": "e1", "mass": 1.0}, "'system' is 3, those before are of another type"),
     ],
 )
@@ -288,6 +296,27 @@ def test_a_bad_label_is_refused_when_it_is_given_and_costs_nothing(
             recording.append(episode(1)[0], **{"mass": 2.0} | labels)
         recording.append(episode(1)[0], system="b", episode="e1", mass=2.5)
     assert RecordedBank(tmp_path / "bank").table["mass"].tolist() == [1.0, 2.5]
+
+
+def test_what_no_table_can_hold_is_refused_at_the_first_episode(tmp_path: Path) -> None:
+    with Recording(tmp_path / "bank", STREAMS) as recording:
+        with pytest.raises(StoreError, match=r"episode 0: its labels are \['length', 'mass'\]; required: 'system'"):
+            recording.append(episode(0)[0], mass=1.0)
+        with pytest.raises(StoreError, match=r"its label 'rollout' is 'a'; legal: an integer"):
+            recording.append(episode(0)[0], system="a", rollout="a")
+        with pytest.raises(StoreError, match=r"its label 'split' is 0.5; legal: an integer or text"):
+            recording.append(episode(0)[0], system="a", split=0.5)
+        recording.append(episode(0)[0], system=np.int64(3))
+    assert RecordedBank(tmp_path / "bank").table["system"].tolist() == [3]
+
+
+def test_text_in_place_of_sealed_splits_is_refused(tmp_path: Path) -> None:
+    message = r"sealed is 'final'; legal: a tuple of splits, such as \('final',\)"
+    with pytest.raises(StoreError, match=message):
+        Recording(tmp_path / "bank", STREAMS, sealed="final")  # type: ignore[arg-type]
+    table = EpisodeTable({"episode": [0], "system": [0], "length": [5], "split": ["final"]})
+    with pytest.raises(StoreError, match=message):
+        ArrayStore(table, {"x": np.zeros((5, 1))}, sealed="final")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("damage", ["array", "journal", "labels"])
