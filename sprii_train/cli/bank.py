@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional
 
 from sprii_train.cli.options import check_workers
 from sprii_train.terminal import console
+
+if TYPE_CHECKING:
+    from sprii_envs.banks import Store
 
 BankName = Literal["d-clean", "spring", "spring-sealed", "poke-factorial", "poke-original", "swimmer"]
 
@@ -81,15 +84,16 @@ class List:
 
 @dataclass
 class Info:
-    """Say what a bank holds."""
+    """Say what a bank holds, of whichever format."""
 
     path: Positional[Path]
 
     def run(self) -> None:
         """Print the description."""
-        from sprii_envs.banks import Bank
+        from sprii_envs.banks import Bank, open_store
 
-        print(Bank.open(self.path).describe())
+        store = open_store(self.path)
+        print(store.describe() if isinstance(store, Bank) else described(store, self.path))
 
 
 @dataclass
@@ -100,10 +104,47 @@ class Verify:
 
     def run(self) -> None:
         """Verify, or fail with the first file that differs."""
-        from sprii_envs.banks import Bank
+        from sprii_envs.banks import open_store
 
-        bank = Bank.open(self.path, verify="checksums")
-        print(f"{self.path}: every checksum holds (fingerprint {bank.fingerprint[:16]})")
+        store = open_store(self.path)
+        store.verify(checksums=True)
+        print(f"{self.path}: every checksum holds (fingerprint {store.fingerprint[:16]})")
+
+
+def described(store: "Store", folder: Path) -> str:
+    """The store of a folder, of any format, in a few lines for people."""
+    import numpy as np
+
+    from sprii_envs.banks import ArrayStore
+    from sprii_envs.banks.store import read_manifest
+
+    table, lengths = store.table, store.table["length"]
+    labels = [name for name in table.columns if name not in ("episode", "system", "rollout", "length", "split")]
+    rows = [("episodes", f"{len(table):,} of {lengths.min():,} to {lengths.max():,} observations")]
+    of = table["split"].astype(str)
+    for split in store.splits:
+        sealed = " (sealed)" if split in store.sealed_splits else ""
+        systems = table["system"][of == split]
+        told = f"{_counted(len(systems), 'episode')} of {_counted(len(np.unique(systems)), 'system')}"
+        rows.append((split, told + sealed))
+    rows += [("labels", ", ".join(labels))] if labels else []
+    for name in store.columns:
+        if isinstance(store, ArrayStore):
+            stream = store.stream(name)
+            shape, kind, told = stream.values.shape[1:], stream.values.dtype, f", {stream.rate} a step"
+            told = f"{told if stream.rate != 1 else ''}, one step per {stream.per}"
+        else:  # a column is known by what is read of it
+            entry = store.windows(name, table["episode"][[lengths.argmax()]], [0], 1)
+            shape, kind, told = entry.shape[2:], entry.dtype, ""
+        rows.append((name, f"{'×'.join(map(str, shape)) or 'number'} {kind.name}{told}"))
+    rows.append(("fingerprint", store.fingerprint[:16]))
+    width = max(len(name) for name, _ in rows)
+    head = f"{read_manifest(folder).get('format')} bank at {store.name}"
+    return "\n".join([head, *(f"  {name:<{width}} {text}" for name, text in rows)])
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 @dataclass

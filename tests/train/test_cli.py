@@ -129,7 +129,7 @@ def test_kill_9_during_training_then_the_same_command_gives_the_same_numbers(smo
         (("reproduce", "dclean", "--arms", "align,magic"), "unknown arm 'magic'; legal: native, structure"),
         (("reproduce", "dclean", "--arms", "align,align"), "twice"),
         (("quickstart", "--workers", "0"), "--workers is 0"),
-        (("bank", "info", "nowhere"), "no bank here"),
+        (("bank", "info", "nowhere"), "bank.json does not exist"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(arguments, named, monkeypatch, capsys, tmp_path):
@@ -338,6 +338,46 @@ def test_bank_build_with_changes(tmp_path):
     assert "frames" not in done.stdout
     assert done.returncode == 0
     assert sprii("bank", "build", "d-clean", tmp_path / "b", "--no-frames", "--frames", 8).returncode == 2
+
+
+def test_any_bank_is_described_and_verified(tmp_path, monkeypatch, capsys):
+    import numpy as np
+
+    from sprii_envs.banks import Recording, StreamSpec
+
+    path, streams = tmp_path / "bank", {"imu": StreamSpec((6,), rate="10"), "opening": StreamSpec((), per="transition")}
+    recording = Recording(path, streams, sealed=("final",))
+    recording.__enter__()
+    recording.append({"imu": np.zeros((30, 6)), "opening": np.zeros(2)}, length=3, system="a", split="train", flow=1.0)
+    recording.__exit__(RuntimeError, RuntimeError(), None)
+    for command in ("info", "verify"):
+        status, _, err = in_process(monkeypatch, capsys, "bank", command, path)
+        assert status == 2
+        assert "is not finished" in err
+        assert "the same call goes on" in err
+    with recording:
+        recording.append(
+            {"imu": np.zeros((50, 6)), "opening": np.zeros(4)}, length=5, system="b", split="final", flow=2.0
+        )
+    status, out, _ = in_process(monkeypatch, capsys, "bank", "info", path)
+    assert status == 0
+    assert f"sprii-recorded bank at {path}" in out
+    for line in (
+        "episodes    2 of 3 to 5 observations",
+        "train       1 episode of 1 system",
+        "final       1 episode of 1 system (sealed)",
+        "labels      flow",
+        "imu         6 float32, 10 a step, one step per observation",
+        "opening     number float32, one step per transition",
+    ):
+        assert f"  {line}\n" in out
+    status, out, _ = in_process(monkeypatch, capsys, "bank", "verify", path)
+    assert status == 0
+    assert "every checksum holds" in out
+    (path / "imu.f32").write_bytes(b"\1" + (path / "imu.f32").read_bytes()[1:])
+    status, _, err = in_process(monkeypatch, capsys, "bank", "verify", path)
+    assert status == 2
+    assert "imu.f32 is damaged" in err
 
 
 def test_bank_build_info_verify_and_damage(tmp_path):
