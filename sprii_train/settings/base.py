@@ -144,6 +144,14 @@ class Setting:
     arms: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        check(self, instance, "name", of=str)
+        if isinstance(self.properties, str):  # its letters would be properties
+            raise ValueError(
+                f"Setting.properties is {self.properties!r}; legal: a tuple of columns, such as ({self.properties!r},)"
+            )
+        check(self, integer, "history", least=1)
+        check(self, integers, "anchors", some=bool(self.properties))  # a measurement averages over one at least
         if not self.factors:
             object.__setattr__(self, "factors", tuple(Factor(name) for name in self.properties))
         if not self.donor_factors:
@@ -300,8 +308,19 @@ class Setting:
         """
         self.reader(store, config)
         for name in self.properties:
-            _ = store.table[name]
+            column = store.table[name]
+            if column.dtype.kind not in "biuf" or not np.isfinite(column).all():
+                wrong = column if column.dtype.kind not in "biuf" else column[~np.isfinite(column)]
+                raise ValueError(
+                    f"the setting {self.name!r} has the property {name!r}, which is {wrong[0].item()!r} in an episode "
+                    f"of {store.name}; legal: columns of finite numbers"
+                )
         shortest = min(int(self.episodes(store, split, unseal=True)["length"].min()) for split in store.splits)
+        if self.history > shortest:
+            raise ValueError(
+                f"the setting {self.name!r} has a history of {self.history}; legal: at most {shortest}, the "
+                f"observations of the shortest episode of {store.name}"
+            )
         for anchor in self.anchors:
             if not self.history - 1 <= anchor < shortest:
                 raise ValueError(

@@ -2,15 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tiny_worlds import IMAGE, POKE_LEARNER, POKE_SMALL, SPRING_LEARNER, SPRING_SMALL
 
-from sprii_envs.banks import D_CLEAN, POKE_FACTORIAL, POKE_ORIGINAL, SPRING_SEALED, Bank, BankError
+from sprii_envs.banks import D_CLEAN, POKE_FACTORIAL, POKE_ORIGINAL, SPRING_SEALED, ArrayStore, Bank, BankError
 from sprii_envs.banks import SPRING as SPRING_PROTOCOL
+from sprii_envs.relations import EpisodeTable
+from sprii_train.learners.jepa import JEPAConfig
 from sprii_train.recipes import EVERY_RECIPE
-from sprii_train.settings import POKE, SETTINGS, SPRING, Built
+from sprii_train.settings import POKE, SETTINGS, SPRING, Built, Setting
 from sprii_train.settings.base import MEASURED_SEED
 
 
@@ -34,6 +37,39 @@ def test_the_settings():
     assert POKE.anchors == (24, 32, 40, 47)  # the paper's atlas
     assert [POKE.starts(a) for a in POKE.anchors] == [1, 9, 17, 24]
     assert SPRING.sealed == Built(SPRING_SEALED)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"properties": "mass"}, r"Setting\.properties is 'mass'; legal: a tuple of columns, such as \('mass',\)"),
+        ({"anchors": ()}, r"Setting\.anchors is \(\); legal: a tuple of integers, at least one"),
+        ({"anchors": 24}, r"Setting\.anchors is 24; legal: a tuple of integers"),
+        ({"anchors": (24.5,)}, r"Setting\.anchors\[0\] is 24\.5; legal: an integer"),
+        ({"history": 0}, r"Setting\.history is 0; legal: an integer >= 1"),
+        ({"name": None}, r"Setting\.name is None; legal: str"),
+    ],
+)
+def test_fields_that_are_not_legal_are_refused_when_a_setting_is_made(changed: dict[str, Any], message: str):
+    legal: dict[str, Any] = {"properties": ("mass",), "history": 24, "anchors": (24,)}
+    with pytest.raises(ValueError, match=message):
+        Setting(**{"name": "own", "store": POKE.store, **legal, **changed})
+
+
+def test_what_a_store_cannot_serve_is_refused_before_training():
+    columns = {"system": [0, 1, 2], "length": [50, 60, 70], "mass": [1.0, np.nan, 2.0], "driver": ["ann", "ben", "cem"]}
+    table = EpisodeTable({"episode": np.arange(3), "flow": [1, 2, 3], **columns})
+    store = ArrayStore(table, {"states": np.zeros((180, 2)), "actions": np.zeros((177, 1))})
+    own = Setting("own", lambda _: store, ("flow",), 24, (24, 49))
+    own.check(store, JEPAConfig())
+    for changed, message in (
+        ({"properties": ("driver",)}, "the property 'driver', which is 'ann' in an episode of arrays; legal: columns"),
+        ({"properties": ("flow", "mass")}, "the property 'mass', which is nan in an episode of arrays; legal: columns"),
+        ({"history": 60}, "has a history of 60; legal: at most 50, the observations of the shortest episode of arrays"),
+        ({"anchors": (50,)}, "has the anchor 50; legal: 23 to 49, where"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            replace(own, factors=(), **changed).check(store, JEPAConfig())
 
 
 def test_episodes_of_a_split(poke_bank: Bank, spring_bank: Bank):
