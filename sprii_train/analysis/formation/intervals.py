@@ -57,8 +57,10 @@ def partial_intervals(
     """Percentile intervals of the ρ of `partial_geometry`, one draw of the systems for all factors.
 
     A pair of systems has the product of their counts as its weight; the pair of a system with its own copy has no
-    distance to relate and is left out. Ranks of the pairs are not taken anew in every draw: correlations of ranks are
-    linearised in the weights, of the ranks themselves too, so that a draw costs a few quadratic forms.
+    distance to relate and is left out, and so is a draw of one system alone, which has no other pairs: of few systems
+    one in n^(n − 1). As in `partial_geometry`, ρ is 0 in a draw that leaves nothing to relate. Ranks of the pairs are
+    not taken anew in every draw: correlations of ranks are linearised in the weights, of the ranks themselves too, so
+    that a draw costs a few quadratic forms.
 
     Args:
         sample, factors: as `partial_geometry` takes them.
@@ -67,7 +69,7 @@ def partial_intervals(
         Name → interval.
 
     Raises:
-        ValueError: as `partial_geometry`, or for a level outside (0, 1).
+        ValueError: as `partial_geometry`, for a level outside (0, 1), or where no draw has two systems.
     """
     check_level(level)
     estimates = partial_geometry(sample, factors)
@@ -83,11 +85,17 @@ def partial_intervals(
 
 
 def _moments(distances: Sequence[Array], n: int, *, seed: int, draws: int) -> Array:
-    """Second moments (draws, V, V) of the ranks of V distances over pairs of n systems, ranks in (−½, ½)."""
+    """Second moments (draws, V, V) of the ranks of V distances over pairs of n systems, ranks in (−½, ½).
+
+    Draws of one system alone are left out.
+    """
     counts = system_resamples(n, seed=seed, draws=draws).astype(np.float32)
+    counts = counts[(counts > 0).sum(1) > 1]
+    if not len(counts):
+        raise ValueError(f"draws is {draws}, and none of them has two of the {n} systems; legal: more draws")
     pairs = (counts.sum(1) ** 2 - (counts**2).sum(1)).astype(np.float64) / 2
     ranks = [(rankdata(each) - 0.5) / len(each) - 0.5 for each in distances]
-    found = np.empty((draws, len(ranks), len(ranks)))
+    found = np.empty((len(counts), len(ranks), len(ranks)))
     for i, j in combinations_with_replacement(range(len(ranks)), 2):
         x, y = ranks[i], ranks[j]
         # M = Σ W x(W) y(W), and a rank is itself a mean over the pairs: three sums that are linear in the weights.

@@ -80,6 +80,24 @@ def test_coverage_of_planted_codes():
     assert inside[2] == 60
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("systems", [3, 4])
+def test_draws_of_one_system_have_no_pairs_and_are_left_out(systems: int):
+    """They count neither as ρ = 0 nor as anything else: codes that are their factor have ρ = 1 in all the others."""
+    values = np.arange(systems, dtype=float) ** 2
+    sample = Sample(HELD_OUT, values[:, None], np.arange(systems), {"a": values})
+    drawn = (system_resamples(systems, seed=0, draws=400) > 0).sum(1)
+    assert (drawn == 1).any()
+    found = partial_intervals(sample, (Factor("a"),), seed=0, draws=400, level=0.999)["a"]
+    assert (found.low, found.estimate, found.high) == pytest.approx((1.0, 1.0, 1.0))
+    several = system_centroids(planted(HELD_OUT, CONTENT, systems=systems))
+    for each in partial_intervals(several, ABC[:2], seed=0, draws=400).values():
+        assert -1 <= each.low <= each.high <= 1
+    alone = next(seed for seed in range(400) if system_resamples(systems, seed=seed, draws=1).max() == systems)
+    with pytest.raises(ValueError, match=f"draws is 1, and none of them has two of the {systems} systems"):
+        partial_intervals(sample, (Factor("a"),), seed=alone, draws=1)
+
+
 def test_refusals():
     sample = system_centroids(planted(HELD_OUT, CONTENT, systems=6))
     with pytest.raises(ValueError, match="level is 1"):
