@@ -2,14 +2,19 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+PAGE = EXAMPLES.parent / "docs" / "own_setting.md"
 
 
 def sprii(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -40,6 +45,53 @@ def test_its_learner_offers_the_operations(tmp_path: Path, monkeypatch: pytest.M
     table = store.table
     assert table["episode_id"][0] == "valve0-0"
     assert np.unique(table["flow"]).size == np.unique(table["system"]).size == 96
+
+
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from sprii_train.learners import LEARNERS
+    from sprii_train.reports.claims import HELD, judge
+    from sprii_train.settings import SETTINGS
+
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 6
+    told: dict = {"__name__": "page"}
+    before = dict(SETTINGS), dict(LEARNERS)
+    try:
+        for block in blocks:
+            exec(block, told)
+    finally:  # what the page registers is gone afterwards
+        for registry, names in zip((SETTINGS, LEARNERS), before, strict=True):
+            for name in set(registry) - set(names):
+                del registry[name]
+    exec(blocks[0], told)  # run twice, as by every worker: the bank is opened
+    assert told["bank"].windows("imu", [0, 3], [5, 0], 24).shape == (2, 24, 10, 6)
+    assert told["arrays"].columns == ("signals", "opening", "level", "imu")
+    shapes = {column: tuple(tensor.shape) for column, tensor in told["windows"].observations.items()}
+    assert shapes == {"signals": (8, 24, 2), "camera": (8, 24, 8, 8), "imu": (8, 24, 10, 6)}
+    setting = told["SETTING"]
+    setting.check(setting.open_store(tmp_path), told["config"], cases=True)
+    assert len(setting.episodes(told["bank"], "train")) == 24
+    row = {"arm": "align-cross", "seed": 0, "validation": {"ratio": 3.0, "intervals": {"ratio": [2.0, 4.0]}}}
+    (verdict,) = judge(told["CLAIMS"], [row])
+    assert verdict.status == HELD
+    assert "3 [2, 4] (95% over systems, given one source)" in verdict.evidence
+
+
+def test_the_page_names_every_field():
+    from sprii_train.protocol import Batch, Windows
+    from sprii_train.reports.claims import Claim
+    from sprii_train.settings import PRESET_NAMES, Budget, Setting
+
+    page = PAGE.read_text(encoding="utf-8")
+    for kind in (Setting, Budget, Claim):
+        (table,) = re.findall(rf"\| field of `{kind.__name__}` .*?\n\n", page + "\n\n", re.DOTALL)
+        assert sorted(
+            re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table.split("\n")[2:-2]))
+        ) == sorted(field.name for field in fields(kind) if field.name != "_")
+    for name in (*Windows._fields, *Batch._fields, *PRESET_NAMES):
+        assert f"`{name}`" in page
 
 
 @pytest.mark.slow
