@@ -29,7 +29,8 @@ def ratio_interval(
         seed, draws, level: of `bootstrap.system_bootstrap`.
 
     Returns:
-        None for codes that do not vary within systems: they have no ratio.
+        None where a draw has no ratio: for codes that do not vary within systems, or of so few systems that some draw
+        has only those whose codes do not.
 
     Raises:
         ValueError: as `between_within` and `system_bootstrap`.
@@ -40,6 +41,9 @@ def ratio_interval(
     inverse, counts = np.unique(systems, return_inverse=True, return_counts=True)[1:]
     squared = np.bincount(inverse, ((codes - means[inverse]) ** 2).sum(1))
     n = len(means)
+    still = squared == 0.0
+    if still.any() and not system_resamples(n, seed=seed, draws=draws)[:, ~still].any(1).all():
+        return None
     moved = means - means.mean(0)  # a variance is the mean square minus the squared mean, best near 0
     columns = {f"mean {j}": moved[:, j] for j in range(moved.shape[1])}
     columns |= {"square": (moved**2).sum(1), "within": 2.0 * squared / (counts - 1)}

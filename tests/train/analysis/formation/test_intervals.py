@@ -81,6 +81,15 @@ def test_coverage_of_planted_codes():
 
 
 @pytest.mark.filterwarnings("error")
+def test_a_draw_of_systems_whose_codes_do_not_vary_has_no_ratio():
+    sample = planted(HELD_OUT, CONTENT, systems=20)
+    for systems, found in ((3, False), (20, True)):
+        rows = sample.systems < systems
+        codes = np.where(sample.systems[rows, None] == 0, 1.0, sample.codes[rows])
+        assert (ratio_interval(codes, sample.systems[rows], seed=0, draws=400) is not None) == found
+
+
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("systems", [3, 4])
 def test_draws_of_one_system_have_no_pairs_and_are_left_out(systems: int):
     """They count neither as ρ = 0 nor as anything else: codes that are their factor have ρ = 1 in all the others."""
