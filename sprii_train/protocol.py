@@ -258,7 +258,7 @@ def optional_operation(learner: Any, name: str, what: str) -> Callable[..., Tens
 
 
 class MissingOperation(TypeError):
-    """A measure reads an optional operation that a learner does not offer."""
+    """A learner does not offer an operation: one of the five, or an optional one that a measure reads."""
 
 
 @contextmanager
@@ -282,12 +282,14 @@ def check_learner(learner: Learner, windows: Windows) -> None:
     mode.
 
     Raises:
-        TypeError: naming a missing operation.
+        MissingOperation: naming it, a TypeError.
         ValueError: naming the operation and what it returned.
     """
     for name in ("prepare", "encode_history", "encode_current", "predict", "task_loss", "native_loss"):
         if not callable(getattr(learner, name, None)):
-            raise TypeError(f"{type(learner).__name__} lacks the operation {name!r}; see sprii_train.protocol.Learner")
+            raise MissingOperation(
+                f"{type(learner).__name__} lacks the operation {name!r}; see sprii_train.protocol.Learner"
+            )
     with evaluation_mode(learner), torch.no_grad():  # no dropout, and no batch statistics to leave behind
         _check_operations(learner, windows)
 
@@ -315,6 +317,11 @@ def _check_operations(learner: Learner, windows: Windows) -> None:
         raise ValueError(f"native_loss must return a scalar, got shape {tuple(native.shape)}")
     if not (torch.isfinite(losses).all() and torch.isfinite(native)):
         raise ValueError("task_loss or native_loss is not finite on this batch")
+    by_horizon: Any = getattr(learner, "horizon_losses", None)
+    if callable(by_horizon):
+        found: Any = by_horizon(prediction, batch.y)
+        if found.ndim != 2 or found.shape[0] != size:
+            raise ValueError(f"horizon_losses must return a loss by horizon, ({size}, K), got {tuple(found.shape)}")
     swapped = learner.task_loss(learner.predict(codes.z_s, codes.z_p.roll(1, 0), batch.u), batch.y)
     if torch.equal(swapped, losses):
         raise ValueError("predict ignores z_p: another window's context gives the same losses")

@@ -76,7 +76,7 @@ def main() -> None:
     except BrokenPipeError:
         raise
     except (ValueError, OSError, FloatingPointError, PackageImportError) as error:
-        print(f"sprii: {error}", file=sys.stderr)
+        print("; ".join([f"sprii: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
         sys.exit(2)
     except MemoryError as error:
         print(f"sprii: not enough memory: {error}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -142,16 +143,22 @@ def _load_plugin(name: str) -> None:
         sys.path.insert(0, os.getcwd())  # the command, unlike python -m, does not search where it is called
     try:
         importlib.import_module(name)
-    except ImportError as error:
-        raise ValueError(f"--plugin {name}: {error}; legal: a module that can be imported from here") from error
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise ValueError(f"--plugin {name}: {error}; legal: a module that can be imported from here") from error
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename}, line {last.lineno}"
+        raise ValueError(f"--plugin {name} does not import: {type(error).__name__}: {error} ({where})") from error
 
 
 def _list_targets() -> None:
     from rich.table import Table
 
     from sprii_train.experiments.costs import estimate, span
-    from sprii_train.experiments.targets import ALIASES, COMPOSED, TARGETS
-    from sprii_train.settings import PRESET_NAMES
+    from sprii_train.experiments.targets import ALIASES, COMPOSED, TARGETS, target
+    from sprii_train.settings import PRESET_NAMES, SETTINGS, load_entry_points
+
+    load_entry_points()
 
     table = Table(box=None, pad_edge=False)
     table.add_column(
@@ -160,8 +167,12 @@ def _list_targets() -> None:
     table.add_column("what it shows")
     for name in PRESET_NAMES:
         table.add_column(name, justify="right")
-    for target in TARGETS.values():
-        table.add_row(target.label, target.title, *(span(estimate(target, name)) for name in PRESET_NAMES))
+    for found in TARGETS.values():
+        table.add_row(found.label, found.title, *(span(estimate(found, name)) for name in PRESET_NAMES))
+    for name in SETTINGS:
+        if ALIASES.get(label := f"setting:{name}") is None:
+            report = target(label)
+            table.add_row(label, report.title, *(span(estimate(report, preset)) for preset in PRESET_NAMES))
     for one in COMPOSED.values():
         parts = [[estimate(TARGETS[part], name) for part in one.parts] for name in PRESET_NAMES]
         costs = (None if None in own else sum(each or 0.0 for each in own) for own in parts)

@@ -6,6 +6,7 @@ checkpoint; two jobs of one cell, wherever they run, meet at the lock of its fol
 
 import hashlib
 import json
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +19,9 @@ from sprii_train.records import Report
 
 KEPT = "kept"
 """The entry of a result file that is no result: its measurement, and checksums of the row and of its arrays."""
+
+TRACEBACK = "traceback.txt"
+"""The file of what a cell last failed with."""
 
 
 class Cell(Protocol):
@@ -50,7 +54,12 @@ def work(cell: Cell, root: Path, report: Report) -> None:
     folder = folder_of(cell, root)
     with locked(folder / ".lock"):
         if distributed.first(lambda: result_of(cell, root)) is None:
-            row = cell.run(folder, report)
+            try:
+                row = cell.run(folder, report)
+            except Exception as error:  # what goes on to another process has lost where it was raised
+                files.write_whole(folder / TRACEBACK, traceback.format_exc().encode())
+                error.add_note(f"its traceback is in {folder / TRACEBACK}")
+                raise
             distributed.first(lambda: files.write_json(folder / cell.result, row | {KEPT: _kept(cell, row, folder)}))
 
 

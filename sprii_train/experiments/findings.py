@@ -8,8 +8,8 @@ from typing import Any
 
 from sprii_envs.files import read_json
 from sprii_train.experiments.targets import TARGETS, Target, canonical
-from sprii_train.reports.claims import Verdict
-from sprii_train.reports.scoreboard import UNTESTED, Entry, Run, Section, write_scoreboard
+from sprii_train.reports.claims import NOT_JUDGED, UNTESTED, Verdict
+from sprii_train.reports.scoreboard import Entry, Run, Section, write_scoreboard
 
 INDEX = "index.html"
 LEAD = (
@@ -127,10 +127,12 @@ def scoreboard(
         where: the page; by default in the folder.
 
     Raises:
-        ReportError: for results that cannot be read.
+        ReportError: for results that cannot be read, and for a folder without any.
     """
     path = where or folder / INDEX
     runs = _runs(folder, path.parent)
+    if not runs and failures is None:
+        raise ReportError(f"{folder} holds no report: no results.json that `sprii reproduce` wrote lies in it")
     entries = {label: _entry(one, runs.pop(label, []), failures or {}) for label, one in TARGETS.items()}
     sections = [
         Section(one.title, one.note, [entries.pop(label) for label in one.labels], one.lacking) for one in FINDINGS
@@ -170,7 +172,10 @@ def _runs(folder: Path, page: Path) -> dict[str, list[tuple[Run, str]]]:
 
 
 def _results(folder: Path) -> Iterable[Path]:
-    return (p for pattern in ("results*.json", "*/results*.json") for p in folder.glob(pattern))
+    """Every report under a folder, as deep as they lie; folders of cells and banks hold none."""
+    for place, inside, names in os.walk(folder):
+        inside[:] = [name for name in inside if name not in ("cells", "banks")]
+        yield from (Path(place) / name for name in names if name.startswith("results") and name.endswith(".json"))
 
 
 def _entry(target: Target, runs: list[tuple[Run, str]], failures: Mapping[str, str]) -> Entry:
@@ -187,7 +192,7 @@ def _entry(target: Target, runs: list[tuple[Run, str]], failures: Mapping[str, s
 
 def _ordered(target: Target, claims: list[str], verdicts: Iterable[Verdict]) -> list[Verdict]:
     found: dict[str, Any] = {verdict.text: verdict for verdict in verdicts}
-    none = found.pop("The paper's statements", None)
+    none = found.pop(NOT_JUDGED, None)
     told = none.evidence if none else "this report is older than the statement"
     own = [found.pop(text, None) or Verdict(text, UNTESTED, told) for text in claims]
     own += [found.pop(each.text, None) or each for each in target.untested]

@@ -86,6 +86,7 @@ def _startable(waiting: Sequence[Cell], running: Sequence[Cell], root: Path, wor
 def _run(todo: Sequence[Cell], root: Path, launcher: Launcher, show: Show) -> None:
     waiting, running = list(todo), []
     failure: Exception | None = None
+    told_of: set[str] = set()
     try:
         while waiting or running:
             started = _startable(waiting, [cell for cell, _ in running], root, launcher.workers)
@@ -100,7 +101,10 @@ def _run(todo: Sequence[Cell], root: Path, launcher: Launcher, show: Show) -> No
                     running.remove((cell, job))
                     if (error := job.error()) is not None:
                         failure = failure or error
-                        print(f"{cell.title} failed, the others go on: {error}", file=sys.stderr, flush=True)
+                        if str(error) not in told_of:  # of many cells that fail alike one is told
+                            notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+                            print(f"{cell.title} failed, the others go on: {error}{notes}", file=sys.stderr, flush=True)
+                        told_of.add(str(error))
     except KeyboardInterrupt:
         raise Interrupted("stopped; the same command resumes") from None
     finally:

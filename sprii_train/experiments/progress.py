@@ -17,7 +17,7 @@ def display(cells: Sequence[Cell], clock: Callable[[], float] = time.monotonic) 
     """Bars on a terminal, a line every ten seconds elsewhere."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    total = sum(c.steps for c in cells)
+    total = sum({c.title: c.steps for c in cells}.values())  # a source that is measured often is trained once
     at = {c.title: 0 for c in cells}
     if sys.stderr.isatty():
         columns = (

@@ -16,7 +16,7 @@ from sprii_train.experiments.launchers import named_launcher
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.targets import Target
 from sprii_train.recipes import EVERY_RECIPE, recipe
-from sprii_train.reports.claims import Verdict, judge
+from sprii_train.reports.claims import NOT_JUDGED, UNTESTED, Verdict, judge
 from sprii_train.reports.page import Page, Table, paper_table_of, versions, write_page
 from sprii_train.reports.paper import paper_panels
 from sprii_train.settings import Budget, Setting, named_setting
@@ -126,6 +126,8 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
     for group, scope in zip(groups, scopes, strict=True):  # and what can be known to fail, before anything is trained
         if group.measures:
             scope.setting.check(scope.store, scope.budget.learner, cases="task" in group.measures)
+            for arm in scope.arms:
+                scope.setting.check_learner(scope.store, EVERY_RECIPE[arm], scope.budget.learner)
     cells = [cell for group, scope in zip(groups, scopes, strict=True) for cell in group.cells(scope)]
     root = plan.root / "cells"
     found = run_grid(cells, root, workers=workers, launcher=launcher)
@@ -157,7 +159,7 @@ def _page(plan: Plan, rows: list[dict[str, Any]], scopes: Sequence[Scope], comma
     measured = [row for row in rows if "unmeasured" not in row]
     judged = all(scope.budget.judged for scope in trained.values())
     verdicts = [*judge(target.claims, measured), *target.untested] if judged else [
-        Verdict("The paper's statements", "not tested", "this preset checks that everything runs")
+        Verdict(NOT_JUDGED, UNTESTED, "this preset checks that everything runs")
     ]  # fmt: skip
     shown = rows if target.partial else measured
     tables: list[Table] = list(target.tables(shown)) if shown else []

@@ -15,7 +15,10 @@ from sprii_train.analysis.statistics import Interval, extreme_interval, mapped, 
 Row = Mapping[str, Any]
 Arms = Mapping[str, Row]
 
-HELD, FAILED, OPEN = "held", "did not hold", "not resolved"
+NOT_JUDGED = "All statements"
+"""What stands in place of all statements where the budget is no test of them."""
+
+HELD, FAILED, OPEN, UNTESTED = "held", "did not hold", "not resolved", "not tested"
 
 
 @dataclass(frozen=True)
@@ -133,11 +136,13 @@ def extreme(choose: Callable[..., float], parts: Sequence[Mapping[str, Any]]) ->
 def _judge(claim: Claim, by_seed: Mapping[int, Arms]) -> Verdict:
     sources = [arms for _, arms in sorted(by_seed.items()) if set(claim.arms) <= set(arms)]
     if not sources:
-        return Verdict(claim.text, "not tested", f"needs the arms {', '.join(claim.arms)}")
+        return Verdict(claim.text, UNTESTED, f"needs the arms {', '.join(claim.arms)}")
     try:
         found, over = _intervals(claim, sources)
     except KeyError as missing:
-        return Verdict(claim.text, "not tested", f"the rows lack {missing}")
+        return Verdict(claim.text, UNTESTED, f"the rows lack {missing}")
+    except ArithmeticError as error:
+        return Verdict(claim.text, UNTESTED, f"its number cannot be computed: {error}")
     outcomes = {outcome(each, above=claim.above, below=claim.below) for each in found}
     status = outcomes.pop() if len(outcomes) == 1 else OPEN
     evidence = f"{claim.shows}: {over}"

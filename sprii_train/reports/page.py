@@ -129,6 +129,8 @@ def print_page(page: Page) -> None:
             shown.add_row(*row, style="dim" if number in table.paper else None)
         screen.print(shown)
     print_verdicts(page.verdicts, screen)
+    if lacking := page.facts.get("Not measured"):
+        screen.print(f"not measured: {lacking}")
 
 
 def print_verdicts(verdicts: Sequence[Verdict], screen: Console) -> None:

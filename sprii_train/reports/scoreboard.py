@@ -9,10 +9,8 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 
 from sprii_envs.files import write_whole
-from sprii_train.reports.claims import FAILED, HELD, OPEN, Verdict
+from sprii_train.reports.claims import FAILED, HELD, OPEN, UNTESTED, Verdict
 from sprii_train.reports.page import RULE
-
-UNTESTED = "not tested"
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """One setting, one file. `SETTINGS` maps the name on the command line to what is so of a setting."""
 
+import re
 from importlib.metadata import entry_points
 
 from sprii_train.settings.base import PRESET_NAMES, Budget, Built, Setting, Trials
@@ -37,8 +38,16 @@ def register_setting(setting: Setting) -> Setting:
     An installed package may name the setting in the entry-point group `sprii.settings` in place of the call.
 
     Raises:
-        ValueError: for a name that another setting has.
+        ValueError: for a name that another setting has or that is no folder's, and for budgets that no preset names.
     """
+    if not isinstance(setting, Setting):
+        raise ValueError(f"register_setting got {setting!r}; legal: a Setting")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", setting.name):
+        raise ValueError(f"a setting is named {setting.name!r}; legal: letters, digits, '.', '_' and '-'")
+    for preset, budget in setting.budgets.items():
+        if preset not in PRESET_NAMES or not isinstance(budget, Budget):
+            legal = f"legal: a Budget under each of {', '.join(PRESET_NAMES)} that there is"
+            raise ValueError(f"the setting {setting.name!r} has the budget {preset!r}: {budget!r}; {legal}")
     if SETTINGS.get(setting.name, setting) != setting:
         raise ValueError(f"a setting {setting.name!r} is registered already; choose another name")
     SETTINGS[setting.name] = setting

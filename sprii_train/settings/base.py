@@ -1,9 +1,10 @@
 """What a setting is: everything that is so of one kind of experience, whatever is learned of it (`app:data-splits`)."""
 
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from sprii_train.analysis.gradients import GradientDiagnostic
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import ENGINE, TrainConfig, fit, resolve_precision, what_matters
 from sprii_train.learners import learner_of
-from sprii_train.recipes import Recipe
+from sprii_train.protocol import MissingOperation, check_learner
+from sprii_train.recipes import LINKED, Recipe
 from sprii_train.records import Report, training_seconds
 
 PRESET_NAMES = ("smoke", "quick", "states", "paper")
@@ -169,6 +171,8 @@ class Setting:
         """
         made = self.store if budget is None or budget.store is None else budget.store
         store = made(root / "banks")
+        if not isinstance(store, Store):
+            raise ValueError(f"the store function of the setting {self.name!r} returned {store!r}; legal: a Store")
         store.verify(checksums=True)
         try:
             again = open_store(store.name).fingerprint == store.fingerprint
@@ -277,6 +281,27 @@ class Setting:
     def seconds(self, folder: Path, train: Any) -> float:
         """Seconds that the finished source in a folder has trained."""
         return training_seconds(folder, train.steps)
+
+    def check_learner(self, store: Store, recipe: Recipe, config: Any) -> None:
+        """Try a learner's operations on four windows of a recipe, before anything is trained; nothing is left behind.
+
+        Raises:
+            ValueError: naming the operation that it lacks, or what one returned, see `protocol.check_learner`.
+        """
+        if recipe.kernel == LINKED:  # whose donors a source defines that is trained first
+            recipe = replace(recipe, kernel="uniform")
+        config = self.learner_config(config, recipe)
+        with torch.random.fork_rng(devices=[]):
+            learner = learner_of(config)[1](config)
+            windows = self.data(store, config, recipe, pairs=2, seed=0)(0)
+            try:
+                check_learner(cast(Any, learner), windows)
+            except MissingOperation as error:
+                raise ValueError(f"the setting {self.name!r}: {error}") from error
+            except Exception as error:
+                last = traceback.extract_tb(error.__traceback__)[-1]
+                error.add_note(f"tried on the arm {recipe.name!r}, raised in {last.filename}, line {last.lineno}")
+                raise
 
     def law(self, train: Any) -> dict[str, Any]:
         """What the weights depend on of a budget's `train`."""

@@ -38,6 +38,9 @@ class PendulumSetting(Setting):
         """Of collection and training."""
         return round(sum(i["collection_seconds"] + i["training_seconds"] for i in iterations_of(folder)), 1)
 
+    def check_learner(self, store: Store, recipe: Recipe, config: CaDMConfig) -> None:
+        """The loop takes CaDM alone, which is tested."""
+
     def law(self, train: ControlRun) -> dict[str, Any]:
         """Everything but the device."""
         return train.law()

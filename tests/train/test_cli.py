@@ -508,7 +508,7 @@ def test_benchmark_envs_prints_ours_beside_the_peers(tmp_path):
 def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys):
     from sprii_train.experiments import costs
     from sprii_train.experiments.targets import ALIASES, COMPOSED, TARGETS
-    from sprii_train.settings import PRESET_NAMES
+    from sprii_train.settings import PRESET_NAMES, SETTINGS
 
     monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE)
     monkeypatch.setenv("COLUMNS", "200")
@@ -517,6 +517,8 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
     head, *lines = out.splitlines()
     assert head.split()[-len(PRESET_NAMES) :] == list(PRESET_NAMES)
     found = {line.split()[0]: line for line in lines if line.startswith(("tab:", "fig:", "app:"))}
+    settings = {line.split()[0] for line in lines if line.startswith("setting:")}
+    assert settings == {f"setting:{name}" for name in SETTINGS} - {"setting:overcooked"}  # an alias
     assert set(found) == {*TARGETS, *COMPOSED}
     for line in found.values():
         told = re.findall(r"(?:< 1|\d+) (?:min|h|days)|(?<= )–(?= |$)", line)

@@ -116,6 +116,16 @@ def test_what_cannot_be_loaded_or_is_not_registered_is_one_line(tmp_path: Path):
     done = sprii(tmp_path, "reproduce", "setting:valves", "--plugin", "no_such_module")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "--plugin no_such_module: No module named 'no_such_module'" in done.stderr
+    for name, text, told in (
+        ("broken", "raise OSError('no disk')", "--plugin broken does not import: OSError: no disk ("),
+        ("absent", "import missing_package", "--plugin absent does not import: ModuleNotFoundError: No module named"),
+        ("wrong", "dict(a=1)(2)", "--plugin wrong does not import: TypeError: 'dict' object is not callable ("),
+    ):
+        (tmp_path / f"{name}.py").write_text(f"\n{text}\n")
+        done = sprii(tmp_path, "reproduce", "setting:valves", "--plugin", name)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert told in done.stderr
+        assert f"{name}.py, line 2)" in done.stderr
     done = sprii(tmp_path, "reproduce", "setting:valves")
     assert done.returncode == 2
     assert "unknown setting 'valves'; legal: d-clean, poke" in done.stderr

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import torch
 
 from sprii_train.experiments.cells import Cell, work
@@ -54,7 +55,7 @@ class _Process:
         context = multiprocessing.get_context("spawn")
         self.title, self._failed, self._ended = cell.title, None, False
         self.pipe, theirs = context.Pipe(duplex=False)
-        self.process = context.Process(target=_work, args=(cell, root, threads, theirs, os.getpid()))
+        self.process = context.Process(target=_work, args=(cloudpickle.dumps(cell), root, threads, theirs, os.getpid()))
         self.process.start()
         theirs.close()
 
@@ -82,8 +83,9 @@ class _Process:
         return self._failed
 
 
-def _work(cell: Cell, root: Path, threads: int, messages: Any, parent: int) -> None:
+def _work(pickled: bytes, root: Path, threads: int, messages: Any, parent: int) -> None:
     torch.set_num_threads(threads)
+    cell: Cell = cloudpickle.loads(pickled)  # a setting of one's own may hold functions that have no name
     said = 0.0
 
     def report(step: int, values: dict[str, float]) -> None:

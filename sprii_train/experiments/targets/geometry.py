@@ -18,12 +18,13 @@ def both_splits(columns: Mapping[str, str], held_back: str) -> dict[str, str]:
     }
 
 
-def interval_table(rows: Sequence[Row], columns: Mapping[str, str], *, first: str = "Condition") -> Table:
+def interval_table(rows: Sequence[Row], columns: Mapping[str, str], *, first: str = "Condition", of: str = "") -> Table:
     """One row an arm and source: the ratio and the ρ's with 95 % intervals over systems, conditional on the source.
 
     Args:
         columns: heading → path of the number, `validation.ratio`; other numbers than these have no interval.
         first: heading of the arms.
+        of: the systems, for the title.
     """
     several = len({row["world"] for row in rows}) > 1
     lines = [
@@ -36,7 +37,7 @@ def interval_table(rows: Sequence[Row], columns: Mapping[str, str], *, first: st
         for row in group
     ]
     return Table(
-        "Geometry by source, with 95 % intervals over systems",
+        f"Geometry by source{of and f', {of} systems'}, with 95 % intervals over systems",
         [first, "Source", *columns],
         lines,
         "Percentile bootstrap of the systems, 10,000 draws, conditional on each source; ± in the other tables is over "

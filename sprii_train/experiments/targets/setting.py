@@ -68,7 +68,7 @@ def _formation(setting: Setting, rows: Sequence[Row], split: str) -> list[Table]
         for kind, heading in (("self", "Own"), ("correct", "Same system's"), ("shuffled", "Another system's"))
     }
     return [
-        interval_table(rows, {heading: path for path, heading in geometry.items()}),
+        interval_table(rows, {heading: path for path, heading in geometry.items()}, of=split),
         _table(
             rows, f"Probes of codes, {split} systems", probes, "Ridge and MLP probes are fitted on training systems."
         ),

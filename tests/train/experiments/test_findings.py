@@ -54,8 +54,18 @@ def test_a_target_has_one_finding_and_parts_exist():
     assert set(ALIASES.values()) <= {*TARGETS, *COMPOSED}
 
 
+def test_a_folder_without_reports_is_refused_and_deep_ones_are_found(tmp_path: Path):
+    with pytest.raises(ReportError, match=r"holds no report: no results\.json"):
+        page_of(tmp_path)
+    kept(tmp_path / "cells" / "x", "tab:refinement-full", {})  # no report
+    with pytest.raises(ReportError, match="holds no report"):
+        page_of(tmp_path)
+    kept(tmp_path / "quick" / "deep" / "a", "tab:refinement-full", {})
+    assert 'href="quick/deep/a/report.html"' in page_of(tmp_path)
+
+
 def test_without_reports_every_statement_was_never_tested(tmp_path: Path):
-    text = page_of(tmp_path)
+    text = page_of(tmp_path, failures={})
     claims = Counter(html.unescape(claim.text) for one in TARGETS.values() for claim in one.claims)
     for claim, times in claims.items():
         assert text.count(f"<td>{claim}</td>") == times, claim

@@ -63,6 +63,25 @@ def test_failure_resume_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.Mo
         run_grid(cells, tmp_path)
 
 
+def test_a_failure_says_where_its_traceback_is_and_many_alike_are_told_once(tmp_path: Path, capfd):
+    cells = [ToyCell(name, breaks_at=2) for name in ("bad", "worse")]
+    cells.append(replace(cells[0], value=3.0))  # its words are those of the first
+    with pytest.raises(ArithmeticError, match="planned failure") as told:
+        run_grid(cells, tmp_path, workers=1)
+    assert "its traceback is in" in told.value.__notes__[0]
+    said = capfd.readouterr().err
+    assert said.count("planned failure of bad;") == said.count("planned failure of worse;") == 1
+    text = (folder_of(cells[0], tmp_path) / "traceback.txt").read_text()
+    assert "toy_cells.py" in text
+    assert "ArithmeticError: planned failure of bad" in text
+
+
+def test_cells_may_hold_functions_without_a_name(tmp_path: Path):
+    cell: Any = ToyCell("plain", steps=3)
+    object.__setattr__(cell, "store", lambda folder: folder)
+    assert run_grid([cell], tmp_path, workers=1)[0]["arm"] == "plain"
+
+
 @dataclass(frozen=True)
 class MeasuredCell(ToyCell):
     """A cell whose result has a code."""

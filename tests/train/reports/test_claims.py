@@ -217,6 +217,14 @@ def test_rows_of_an_older_report_leave_newer_claims_untested():
     assert (verdict.status, verdict.evidence) == ("not tested", "the rows lack 'later'")
 
 
+def test_a_number_that_cannot_be_computed_is_not_tested():
+    claim = Claim("A ratio", ("a",), lambda arms: 1.0 / arms["a"]["zero"], "a ratio", above=1, null=0.0)
+    (verdict,) = judge([claim], [{"arm": "a", "seed": 0, "zero": 0.0}])
+    assert (verdict.status, verdict.evidence) == (
+        "not tested", "its number cannot be computed: float division by zero",
+    )  # fmt: skip
+
+
 def test_only_sources_with_all_arms_count():
     (verdict,) = judge([HIGHER], rows(1, 2)[:3])
     assert (verdict.status, verdict.evidence.endswith("1 (one source, no interval)")) == (OPEN, True)
