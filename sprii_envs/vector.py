@@ -211,8 +211,8 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         A copy of the slot is asked. ValueError for methods that change an environment, AttributeError for an unknown
         name.
         """
-        if name in _CHANGES:
-            raise ValueError(f"call({name!r}) cannot change slots one by one: use the vector's own {_CHANGES[name]}")
+        if name in CHANGES:
+            raise ValueError(f"call({name!r}) cannot change slots one by one: use the vector's own {CHANGES[name]}")
         found = [env.get_wrapper_attr(name) for env in self._singles()]
         return tuple(each(*args, **kwargs) if callable(each) else each for each in found)
 
@@ -422,7 +422,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         return info
 
 
-_CHANGES = {
+CHANGES = {
     "reset": "reset(options={'reset_mask': ...})",
     "step": "step(actions)",
     "set_state": "set_state(saved)",
