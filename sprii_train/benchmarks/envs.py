@@ -167,8 +167,71 @@ def _swimmer_bank() -> Run:
     return run
 
 
+def _sb3_env(id: str, n: int, native: bool, **kwargs: Any) -> Any:
+    """Stable-Baselines3's vector of N: over our native vector environment, or its own over single ones."""
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from sprii_train.plugins.sb3_envs import NativeVecEnv
+
+    if native:
+        return NativeVecEnv(gym.make_vec(id, num_envs=n, **kwargs))
+    return DummyVecEnv([lambda: gym.make(id, **kwargs)] * n)
+
+
+def _sb3(id: str, n: int, native: bool, **kwargs: Any) -> Callable[[], Run]:
+    def make() -> Run:
+        env = _sb3_env(id, n, native, **kwargs)
+        rng = np.random.default_rng(0)
+        actions = [rng.uniform(-1, 1, (n, *env.action_space.shape)).astype(np.float32) for _ in range(16)]
+        env.seed(0)
+        env.reset()
+
+        def run() -> int:
+            for action in actions:
+                env.step(action)
+            return n * len(actions)
+
+        return run
+
+    return make
+
+
+def _ppo(id: str, n: int, native: bool, **kwargs: Any) -> Callable[[], Run]:
+    """PPO that learns, gradients included: 64 steps of every slot, then 4 epochs in 8 batches, on one thread."""
+
+    def make() -> Run:
+        import torch
+        from stable_baselines3 import PPO
+
+        env, steps = _sb3_env(id, n, native, **kwargs), 64
+        model = PPO("MlpPolicy", env, n_steps=steps, batch_size=n * steps // 8, n_epochs=4, device="cpu", seed=0)
+
+        def run() -> int:
+            threads = torch.get_num_threads()
+            torch.set_num_threads(1)  # more only wait for each other over so small a network
+            model.learn(n * steps, reset_num_timesteps=False)
+            torch.set_num_threads(threads)
+            return n * steps
+
+        return run
+
+    return make
+
+
 PENDULUM, SWIMMER, CARTPOLE = "Gymnasium Pendulum-v1", "Gymnasium Swimmer-v5", "Gymnasium CartPole-v1, native vector"
 SYNC = {"vectorization_mode": "sync"}
+SB3 = ("Pendulum", "SpringWorld", "PokeWorld")
+
+
+def _sb3_rows(kind: str, make: Callable[..., Callable[[], Run]], names: Sequence[str], **kwargs: Any) -> list[Row]:
+    """Ours in Stable-Baselines3 beside its own vector over the same environments."""
+    rows, needs = [], "stable_baselines3"
+    for name in names:
+        id, own = f"sprii/{name}-v0", f"{kind} {name}, DummyVecEnv"
+        rows.append(Row(own, 64, make(id, 64, False, **kwargs), needs=needs))
+        rows.append(Row(f"{kind} {name}, NativeVecEnv", 64, make(id, 64, True, **kwargs), (own, 64), needs))
+    return rows
+
 
 ROWS = (
     Row(PENDULUM, 1, _single("Pendulum-v1")),
@@ -193,6 +256,8 @@ ROWS = (
     Row(f"{SWIMMER}, sync vector", 64, _vector("Swimmer-v5", 64, **SYNC), needs="mujoco"),
     Row("sprii Swimmer", 64, _ours("sprii/Swimmer-v0", 64), (f"{SWIMMER}, sync vector", 64), "mujoco"),
     Row("sprii Swimmer, building a bank", 64, lambda: _swimmer_bank(), (f"{SWIMMER}, sync vector", 64), "mujoco"),
+    *_sb3_rows("SB3", _sb3, SB3, obs_type="state"),
+    *_sb3_rows("SB3 PPO,", _ppo, SB3, obs_type="state"),
 )
 
 RENDERED = f"{PENDULUM}, rgb_array 500×500"
@@ -214,6 +279,7 @@ FRAMES = (
     Row("sprii SpringWorld, 64×64", 256, _ours("sprii/SpringWorld-v0", 256, image_size=64), (POOL_64, 256)),
     Row("sprii SpringWorld, 128×128", 256, _ours("sprii/SpringWorld-v0", 256), (POOL_128, 256)),
     Row("sprii SpringWorld, 128×128", 1024, _ours("sprii/SpringWorld-v0", 1024), (POOL_128, 256)),
+    *_sb3_rows("SB3", _sb3, ("PokeWorld",)),
 )
 
 
