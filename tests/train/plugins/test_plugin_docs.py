@@ -13,7 +13,7 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("stable_baselines3")
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     told: dict = {}
     for block in blocks[:2]:
         exec(block, told)
@@ -29,5 +29,9 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert recipient.actions.shape == (16, 8, 1)
     assert recipient.rewards.shape == (16, 8)
     assert recipient.system.shape == (16,)
+    assert told["seen"].shape == (64, 8)
+    assert len(set(info["system_id"] for info in told["infos"])) == 64
+    assert [info["persistent"].shape for info in told["infos"]] == [(3,)] * 64
+    assert told["ppo"].num_timesteps == 2048
     assert told["indices"].shape == (2, 48, 8)
     assert told["correct"].all()

@@ -46,3 +46,13 @@ def test_sac_with_related_pairs(capsys: pytest.CaptureFixture[str]):
     assert all(r2 <= 1.0 for each in found.values() for r2 in each.values())
     assert found["untrained"] != found["Align on SAC's buffer"]
     assert "100% are of one system, 0% of one episode" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_ppo_from_pixels_prints_returns(capsys: pytest.CaptureFixture[str]):
+    pytest.importorskip("stable_baselines3")
+    mean = load("ppo_poke_pixels").run(steps=600, envs=4)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" frames")[0].strip() for line in lines[:-1]] == ["256", "512", "768"]
+    assert lines[-1].startswith(f"new systems: return {mean:.2f} ±")
+    assert -200.0 < mean < 0.0
