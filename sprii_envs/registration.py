@@ -8,6 +8,10 @@ _ROWS = (
     ("PokeWorld-v0", "sprii_envs.envs.poke_world", "PokeWorld", 63),
     ("Swimmer-v0", "sprii_envs.envs.swimmer", "Swimmer", 1000),
     ("Pendulum-v0", "sprii_envs.envs.pendulum", "Pendulum", 200),
+    ("HalfCheetah-v0", "sprii_envs.mujoco.half_cheetah", "HalfCheetah", 1000),
+    ("Hopper-v0", "sprii_envs.mujoco.hopper", "Hopper", 1000),
+    ("Walker2d-v0", "sprii_envs.mujoco.walker2d", "Walker2d", 1000),
+    ("Ant-v0", "sprii_envs.mujoco.ant", "Ant", 1000),
 )
 """(id, module, class stem, transitions of an episode: one fewer than the states in it)."""
 

@@ -186,6 +186,7 @@ class Slots:
             "system_id": self.ids[rows].copy(),
             "persistent": values.copy(),
             "extrapolated": self.world.properties.extrapolated(values),
+            **self.world.reset_info(self.state[rows]),
         }
 
     _SAVED = (

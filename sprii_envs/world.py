@@ -111,6 +111,10 @@ class World(ABC):
         """Whether and why the episode ends in `after`; the time limit is not the world's business."""
         return Ending()
 
+    def reset_info(self, state: Array) -> Extras:
+        """What a reset reports of the states it begins in, beside the systems: (N, ...) arrays; nothing hidden."""
+        return {}
+
     def observe(self, state: Array) -> NDArray[np.float32]:
         """State observations (N, O), float32, C-ordered and new."""
         return state.astype(np.float32, order="C")
