@@ -1,7 +1,7 @@
 """Banks of episodes on disk: protocols, building with resume, opening, verification and fast windows."""
 
 from sprii_envs.banks.bank import Bank
-from sprii_envs.banks.behaviours import Behaviour, ForceSegments
+from sprii_envs.banks.behaviours import Behaviour, ForceSegments, UniformSegments
 from sprii_envs.banks.building import build
 from sprii_envs.banks.protocols import (
     D_CLEAN,
@@ -42,6 +42,7 @@ __all__ = [
     "StoreError",
     "Stream",
     "StreamSpec",
+    "UniformSegments",
     "build",
     "open_store",
     "register",

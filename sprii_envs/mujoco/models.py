@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.fields import shown
 from sprii_envs.mujoco import edits
 from sprii_envs.mujoco.edits import Edit, Target
 from sprii_envs.mujoco.package import threads, workers
@@ -62,16 +63,13 @@ Source = str | Path | GymnasiumModel
 
 def compile_source(mj: Any, world: str, source: Source) -> Any:
     """The `MjModel` of MJCF text or a file; ValueError with MuJoCo's own message where it is not one."""
+    text = isinstance(source, str) and source.lstrip().startswith("<")
+    path = Path() if text else source.path if isinstance(source, GymnasiumModel) else Path(source).expanduser()
+    if not text and not path.is_file():
+        raise ValueError(f"the model of {world} is neither MJCF text nor a file: {shown(source)}")
     try:
-        if isinstance(source, str) and source.lstrip().startswith("<"):
-            return mj.MjModel.from_xml_string(source)
-        path = source.path if isinstance(source, GymnasiumModel) else Path(source).expanduser()
-        if not path.is_file():
-            raise ValueError(f"the model of {world} is neither MJCF text nor a file: {str(source)[:80]!r}")
-        return mj.MjModel.from_xml_path(str(path))
+        return mj.MjModel.from_xml_string(source) if text else mj.MjModel.from_xml_path(str(path))
     except ValueError as error:
-        if str(error).startswith("the model of"):
-            raise
         raise ValueError(f"the model of {world} does not compile: {' '.join(str(error).split())}") from error
 
 

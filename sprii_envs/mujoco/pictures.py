@@ -4,6 +4,7 @@ A flat picture is the geoms of the compiled model projected along one axis, caps
 depends on the pose alone and on no system.
 """
 
+import itertools
 import os
 from functools import cache
 from typing import Any, NamedTuple
@@ -54,8 +55,8 @@ def shapes(of: Compiled, view: View, state: Array, size: rendering.Size, greys: 
             found.append([disc])
             continue
         reach = half * axes[:, geom][:, right, axis]
-        ends = (rendering.to_pixels(middle + side * reach, view.width, size) for side in (-1.0, 1.0))
-        found.append(rendering.segment(*ends, radius * scale, grey, size))
+        back, front = (rendering.to_pixels(middle + side * reach, view.width, size) for side in (-1.0, 1.0))
+        found.append(rendering.segment(back, front, radius * scale, grey, size))
     return found
 
 
@@ -65,23 +66,23 @@ def ground(of: Compiled, view: View, state: Array, size: rendering.Size, grey: i
     eye = _eye(view, of.poses(state)[2])
     reach = 0.5 * view.width * max(1.0, size[0] / size[1])
     steps = np.arange(-int(reach) - 1, int(reach) + 2)
+    offset = np.round(eye) - eye
     found: list[rendering.Patch] = []
-    nearest = np.round(eye)
+
+    def bar(start: Array, end: Array) -> None:
+        a, b = (rendering.to_pixels(point, view.width, size) for point in (start, end))
+        found.extend(rendering.segment(a, b, 0.03 * scale, grey, size))
+
     if view.axes[1] == 2:
         low = -eye[:, 1] - 0.03
-        ends = (np.stack([np.full(n, side * 2.0 * reach), low], axis=1) for side in (-1.0, 1.0))
-        found += rendering.segment(*(rendering.to_pixels(e, view.width, size) for e in ends), 0.03 * scale, grey, size)
+        bar(np.stack([np.full(n, -2.0 * reach), low], axis=1), np.stack([np.full(n, 2.0 * reach), low], axis=1))
         for k in steps:
-            x = nearest[:, 0] + k - eye[:, 0]
-            ends = (np.stack([x, low - drop], axis=1) for drop in (0.0, 0.15))
-            found += rendering.segment(
-                *(rendering.to_pixels(e, view.width, size) for e in ends), 0.03 * scale, grey, size
-            )
+            x = offset[:, 0] + k
+            bar(np.stack([x, low], axis=1), np.stack([x, low - 0.15], axis=1))
         return found
-    for k in steps:
-        for j in steps:
-            dot = nearest + (k, j) - eye
-            found.append(rendering.disc(rendering.to_pixels(dot, view.width, size), 0.05 * scale, grey, size))
+    for k, j in itertools.product(steps, steps):
+        dot = offset + np.array([k, j])
+        found.append(rendering.disc(rendering.to_pixels(dot, view.width, size), 0.05 * scale, grey, size))
     return found
 
 

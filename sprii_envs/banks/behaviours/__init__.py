@@ -15,6 +15,7 @@ from sprii_envs.banks.behaviours.force_segments import ForceSegments
 from sprii_envs.banks.behaviours.poke_modes import PokeModes
 from sprii_envs.banks.behaviours.spring_episodes import SpringEpisodes
 from sprii_envs.banks.behaviours.swimmer_waves import SwimmerWaves
+from sprii_envs.banks.behaviours.uniform_segments import UniformSegments
 from sprii_envs.banks.kinds import Registry, Unregistered
 from sprii_envs.world import Array, Policy, World
 
@@ -39,7 +40,10 @@ class Behaviour(Protocol):
 
 
 KINDS = Registry(
-    "behaviour", (ForceSegments, PokeModes, SpringEpisodes, SwimmerWaves), fact="episode_kinds", method="policy"
+    "behaviour",
+    (ForceSegments, PokeModes, SpringEpisodes, SwimmerWaves, UniformSegments),
+    fact="episode_kinds",
+    method="policy",
 )
 
 
