@@ -55,6 +55,25 @@ def gait(steps: int) -> Actions:
     return np.sin(2.0 * math.pi * 0.8 * t - np.array([0.0, 2.0])).astype(np.float32)
 
 
+def gallop(*phases: float) -> Callable[[int], Actions]:
+    """Sines of 2 Hz with one phase for each motor, at 20 control steps a second."""
+
+    def actions(steps: int) -> Actions:
+        return np.sin(0.2 * math.pi * np.arange(steps)[:, None] + np.array(phases)).astype(np.float32)
+
+    return actions
+
+
+def stand(size: int) -> Callable[[int], Actions]:
+    """Weak slow sines on every motor, all alike."""
+
+    def actions(steps: int) -> Actions:
+        wave = 0.25 * np.sin(2.0 * math.pi * np.arange(steps) / 50.0)
+        return np.repeat(wave[:, None], size, axis=1).astype(np.float32)
+
+    return actions
+
+
 def swing(steps: int) -> Actions:
     """A torque that swings the nominal pendulum up and then rests."""
     t = np.arange(steps)[:, None]
@@ -89,6 +108,10 @@ SCENES = {
         {"drag": 0.8},
     ),
     "swimmer": Scene("sprii/Swimmer-v0", "damping_1", (0.1, 1.0, 4.0), gait, 200, (0.0,) * 10, every=2),
+    "half-cheetah": Scene("sprii/HalfCheetah-v0", "motor", (0.5, 1.0, 1.5), gallop(0.0, 1.0, 2.0, 3.0, 4.0, 5.0), 80),
+    "hopper": Scene("sprii/Hopper-v0", "torso_mass", (0.5, 1.0, 2.0), stand(3), 120, every=3),
+    "walker2d": Scene("sprii/Walker2d-v0", "gravity", (0.4, 1.0, 1.6), stand(6), 120, every=3),
+    "ant": Scene("sprii/Ant-v0", "friction", (0.2, 1.0, 3.0), gallop(*(0.8 * i for i in range(8))), 80),
     "pendulum": Scene("sprii/Pendulum-v0", "length", (0.8, 1.0, 1.25), swing, 160, (math.pi, 0.0), every=2),
 }
 

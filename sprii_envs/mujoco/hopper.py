@@ -33,7 +33,7 @@ class Hopper(Locomotion):
             multiple("torso_mass", 0.6, 1.6, symbol="m_t", description="mass and inertia of the torso"),
             multiple("foot_mass", 0.6, 1.6, symbol="m_f", description="mass and inertia of the foot"),
             multiple("damping", 0.5, 1.5, symbol="d", description="dampings of the three joints"),
-            multiple("friction", 0.6, 1.5, symbol="mu", description="sliding friction of the foot"),
+            multiple("friction", 0.6, 1.5, symbol="mu", description="sliding friction of all geoms and the floor"),
             multiple("motor", 0.7, 1.3, symbol="g", description="gears of the three motors: their torques"),
         ]
     )
@@ -41,7 +41,7 @@ class Hopper(Locomotion):
         "torso_mass": scale("body_mass", "torso"),
         "foot_mass": scale("body_mass", "foot"),
         "damping": scale("dof_damping", "thigh_joint", "leg_joint", "foot_joint"),
-        "friction": scale("geom_friction", "foot_geom", column=0),
+        "friction": scale("geom_friction", column=0),
         "motor": scale("actuator_gear", column=0),
     }
 

@@ -84,7 +84,7 @@ class Locomotion(MujocoWorld):
 
     def end(self, after: Array, extras: Extras) -> Ending:
         """A body that is not healthy ends its episode, where it may."""
-        healthy = self.healthy(after) if self.terminate_when_unhealthy else None
+        healthy = self.healthy(after) if self.terminate_when_unhealthy and self.endings else None
         if healthy is None:
             return Ending(info=extras)
         fallen = ~healthy

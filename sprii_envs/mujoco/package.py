@@ -10,7 +10,6 @@ from typing import Any
 from sprii_envs.dependencies import needed
 
 
-@cache
 def mujoco(who: str) -> Any:
     """The package `mujoco`; PackageImportError, saying who needs it, where it is missing or does not import."""
     with needed(f"{who} needs MuJoCo", "mujoco", "mujoco"):

@@ -35,7 +35,7 @@ class Walker2d(Locomotion):
             multiple("torso_mass", 0.6, 1.6, symbol="m_t", description="mass and inertia of the torso"),
             multiple("left_leg_mass", 0.6, 1.6, symbol="m_l", description="masses and inertias of the left leg"),
             multiple("damping", 0.5, 2.0, symbol="d", description="dampings of the six joints"),
-            multiple("friction", 0.6, 1.5, symbol="mu", description="sliding friction of both feet"),
+            multiple("friction", 0.6, 1.5, symbol="mu", description="sliding friction of all geoms and the floor"),
             multiple("motor", 0.7, 1.3, symbol="g", description="gears of the six motors: their torques"),
             multiple("gravity", 0.7, 1.3, symbol="G", description="gravity, × 9.81 m/s²"),
         ]
@@ -44,7 +44,7 @@ class Walker2d(Locomotion):
         "torso_mass": scale("body_mass", "torso"),
         "left_leg_mass": scale("body_mass", "thigh_left", "leg_left", "foot_left"),
         "damping": scale("dof_damping", *JOINTS),
-        "friction": scale("geom_friction", "foot_geom", "foot_left_geom", column=0),
+        "friction": scale("geom_friction", column=0),
         "motor": scale("actuator_gear", column=0),
         "gravity": scale("opt.gravity"),
     }

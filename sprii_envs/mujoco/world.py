@@ -154,9 +154,10 @@ class MujocoWorld(World):
 
     def force(self, action: NDArray[np.float32]) -> Array:
         """The controls: each component clipped to ±1 and mapped to its actuator's `ctrlrange`."""
-        low, high = _ranges(type(self))
-        clipped = np.clip(action.astype(np.float64), -1.0, 1.0)
-        even = low == -high
+        low, high, even = _ranges(type(self))
+        clipped = np.minimum(np.maximum(action.astype(np.float64), -1.0), 1.0)
+        if even.all():
+            return clipped * high
         return np.where(even, clipped * high, low + (clipped + 1.0) * (0.5 * (high - low)))
 
     def step(self, state: Array, force: Array, prepared: Models) -> tuple[Array, Extras]:
@@ -240,9 +241,10 @@ def compiled(kind: type[MujocoWorld]) -> Compiled:
 
 
 @cache
-def _ranges(kind: type[MujocoWorld]) -> tuple[Array, Array]:
+def _ranges(kind: type[MujocoWorld]) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """Ends of each actuator's `ctrlrange`, and whether they are of equal size."""
     low, high = np.array(compiled(kind).model.actuator_ctrlrange, np.float64).reshape(-1, 2).T
-    return low, high
+    return low, high, low == -high
 
 
 @cache

@@ -8,8 +8,6 @@ MuJoCo is imported by the first model that is made.
 import copy
 import ctypes
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib import resources
 from threading import Lock
@@ -18,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.dependencies import needed
+from sprii_envs.mujoco import package
+from sprii_envs.mujoco.package import threads
 
 Array = NDArray[np.float64]
 
@@ -50,34 +49,7 @@ class Constants(NamedTuple):
 @cache
 def mujoco() -> Any:
     """The package `mujoco`; PackageImportError, saying what is wrong, where it is missing or does not import."""
-    with needed("Swimmer needs MuJoCo", "mujoco", "mujoco"):
-        try:
-            import mujoco
-        except Exception:  # MUJOCO_GL may name a library of graphics that is not here; physics needs none
-            with _no_graphics():
-                import mujoco
-        import mujoco.rollout
-
-        mujoco.rollout.Rollout  # noqa: B018  (an older MuJoCo has no pool of threads)
-    return mujoco
-
-
-@contextmanager
-def _no_graphics() -> Iterator[None]:
-    chosen = os.environ.get("MUJOCO_GL")
-    os.environ["MUJOCO_GL"] = "disabled"
-    try:
-        yield
-    finally:
-        if chosen is None:
-            del os.environ["MUJOCO_GL"]
-        else:
-            os.environ["MUJOCO_GL"] = chosen
-
-
-def threads() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return package.mujoco("Swimmer")
 
 
 @cache

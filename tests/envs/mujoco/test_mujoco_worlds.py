@@ -16,7 +16,7 @@ from sprii_envs.banks import BankProtocol, UniformSegments, build
 from sprii_envs.core import SpriiEnv
 from sprii_envs.dependencies import PackageImportError
 from sprii_envs.envs.base import WorldEnv
-from sprii_envs.mujoco import GymnasiumModel, MujocoWorld, assign, multiple, package, scale
+from sprii_envs.mujoco import GymnasiumModel, MujocoWorld, assign, multiple, scale
 from sprii_envs.properties import PersistentProperties, PersistentProperty
 from sprii_envs.vector import SpriiVectorEnv
 
@@ -293,11 +293,9 @@ def test_mujocos_renderer_draws_or_says_that_there_is_no_opengl():
 
 
 def test_without_mujoco_one_line_says_what_to_install(monkeypatch):
-    package.mujoco.cache_clear()
     monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(PackageImportError, match=r"^Mine needs MuJoCo"):
         SpriiEnv(world({"p": scale("opt.gravity")})())
-    package.mujoco.cache_clear()
 
 
 def test_the_example_is_short_and_runs():
