@@ -28,8 +28,8 @@ Array = NDArray[np.float64]
 Reader = Callable[[Any], Any]
 """What a world reads of an `MjData` after a step: numbers (R,)."""
 
-_DIVERGED = 1e6
-"""m/s or rad/s; below what makes MuJoCo give up on a trajectory."""
+DIVERGED = 1e6
+"""m, rad, m/s or rad/s; below what makes MuJoCo give up on a trajectory."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Compiled:
 
     def _refuse_diverged(self, after: Array) -> None:
         model = self.model
-        good = np.abs(after[:, :, : model.nq + model.nv]) < _DIVERGED
+        good = np.abs(after[:, :, : model.nq + model.nv]) < DIVERGED
         if np.count_nonzero(good) < good.size:
             slot = int(np.argmin(good.all(axis=(1, 2))))
             raise FloatingPointError(

@@ -68,6 +68,7 @@ class MujocoWorld(World):
 
     packages: ClassVar[tuple[str, ...]] = ("mujoco",)
     max_episode_steps: ClassVar[int] = 1000
+    state_limit: ClassVar[float] = 1e10  # of accelerations and forces; positions and velocities have a narrower one
     # Not annotated, so that the making of a dataclass does not ask for them, which would compile a model.
     state_names = _Declared(lambda of: _state_names(of))  # type: ignore[assignment]
     action_size = _Declared(lambda of: of.model.nu)  # type: ignore[assignment]
@@ -144,13 +145,20 @@ class MujocoWorld(World):
         try:
             given = reals(state)
         except TypeError:
-            return super().check_state(state, n)
-        if of.physical < of.width and given.shape in ((of.physical,), (n, of.physical)):
-            whole = np.zeros((*given.shape[:-1], of.width))
-            whole[..., : of.physical] = given
-            full = super().check_state(whole, n)
-            return of.completed(np.ascontiguousarray(full[:, : of.physical]))
-        return super().check_state(state, n)
+            return super().check_state(state, n)  # which says what is wrong
+        short = of.physical < of.width and given.shape in ((of.physical,), (n, of.physical))
+        if short:
+            given = np.concatenate([given, np.zeros((*given.shape[:-1], of.width - of.physical))], axis=-1)
+        full = super().check_state(given, n)
+        beyond = np.abs(full[:, : of.physical]) > models.DIVERGED
+        if beyond.any():
+            row, column = np.argwhere(beyond)[0]
+            where = f" of slot {row}" if n > 1 else ""
+            raise ValueError(
+                f"state component {self.state_names[column]!r}{where} = {float(full[row, column])!r}: "
+                f"it must be in [{-models.DIVERGED:g}, {models.DIVERGED:g}]"
+            )
+        return of.completed(np.ascontiguousarray(full[:, : of.physical])) if short else full
 
     def force(self, action: NDArray[np.float32]) -> Array:
         """The controls: each component clipped to ±1 and mapped to its actuator's `ctrlrange`."""
