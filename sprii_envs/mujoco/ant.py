@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
 from sprii_envs.mujoco.edits import Edit, multiple, scale
 from sprii_envs.mujoco.locomotion import Locomotion
-from sprii_envs.mujoco.models import GymnasiumModel, Source
+from sprii_envs.mujoco.models import GYMNASIUM, Source
 from sprii_envs.properties import PersistentProperties
 from sprii_envs.world import Array, Extras, check_constants
 
@@ -42,7 +42,7 @@ class Ant(Locomotion):
     view_width: float = 5.0
 
     name: ClassVar[str] = "Ant"
-    model: ClassVar[Source] = GymnasiumModel("Ant-v5")
+    model: ClassVar[Source] = GYMNASIUM / "ant.xml"
     normal_velocities: ClassVar[bool] = True
     reading_names: ClassVar[tuple[str, ...]] = ("torso_x", "torso_y", *_FORCES)
     post_constraint: ClassVar[bool] = True

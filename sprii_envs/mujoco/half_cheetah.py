@@ -7,7 +7,7 @@ from typing import ClassVar
 from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
 from sprii_envs.mujoco.edits import Edit, multiple, scale
 from sprii_envs.mujoco.locomotion import Locomotion
-from sprii_envs.mujoco.models import GymnasiumModel, Source
+from sprii_envs.mujoco.models import GYMNASIUM, Source
 from sprii_envs.properties import PersistentProperties
 
 JOINTS = ("bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
@@ -22,7 +22,7 @@ class HalfCheetah(Locomotion):
     start_noise: float = 0.1
 
     name: ClassVar[str] = "HalfCheetah"
-    model: ClassVar[Source] = GymnasiumModel("HalfCheetah-v5")
+    model: ClassVar[Source] = GYMNASIUM / "half_cheetah.xml"
     normal_velocities: ClassVar[bool] = True
     endings: ClassVar[tuple[str, ...]] = ()
     view_height: ClassVar[float | None] = 0.9

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
 from sprii_envs.mujoco.edits import Edit, multiple, scale
 from sprii_envs.mujoco.locomotion import Locomotion, clipped_velocities
-from sprii_envs.mujoco.models import GymnasiumModel, Source
+from sprii_envs.mujoco.models import GYMNASIUM, Source
 from sprii_envs.properties import PersistentProperties
 from sprii_envs.world import Array, Extras, check_constants
 
@@ -26,7 +26,7 @@ class Hopper(Locomotion):
     healthy_state: float = 100.0
 
     name: ClassVar[str] = "Hopper"
-    model: ClassVar[Source] = GymnasiumModel("Hopper-v5")
+    model: ClassVar[Source] = GYMNASIUM / "hopper.xml"
     view_height: ClassVar[float | None] = 0.9
     properties: ClassVar[PersistentProperties] = PersistentProperties(
         [

@@ -15,9 +15,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
+from sprii_envs.dependencies import needed
 from sprii_envs.fields import shown
 from sprii_envs.mujoco import edits
 from sprii_envs.mujoco.edits import Edit, Target
@@ -32,6 +35,10 @@ DIVERGED = 1e6
 """m, rad, m/s or rad/s; below what makes MuJoCo give up on a trajectory."""
 
 
+GYMNASIUM = Path(gym.__file__).parent / "envs" / "mujoco" / "assets"
+"""The MJCF files that come with Gymnasium; its MuJoCo environments need more packages than the files do."""
+
+
 @dataclass(frozen=True)
 class GymnasiumModel:
     """The MJCF that a MuJoCo environment of Gymnasium is made from, by its id, as in `HalfCheetah-v5`."""
@@ -41,16 +48,14 @@ class GymnasiumModel:
     @property
     def path(self) -> Path:
         """The file; ValueError where the environment has none."""
-        import gymnasium as gym
-        from gymnasium.envs.registration import load_env_creator
-
         entry = gym.spec(self.id).entry_point
-        kind = load_env_creator(entry) if isinstance(entry, str) else entry
+        with needed(f"the model of {self.id}", "'gymnasium[mujoco]'", "imageio", "mujoco"):
+            kind = load_env_creator(entry) if isinstance(entry, str) else entry
         parameter = inspect.signature(kind).parameters.get("xml_file") if kind is not None else None
         if parameter is not None and isinstance(parameter.default, str):
-            from gymnasium.envs.mujoco.mujoco_env import expand_model_path
-
-            return Path(expand_model_path(parameter.default))
+            return (
+                GYMNASIUM / parameter.default
+            )  # its own files have no folder, and a path of one's own is kept as it is
         made: Any = gym.make(self.id).unwrapped
         if not hasattr(made, "fullpath"):
             raise ValueError(f"{self.id!r} is not made from an MJCF file: give the model as text or as a path")
@@ -112,6 +117,11 @@ class Compiled:
         if not model.opt.disableflags & int(flags.mjDSBL_WARMSTART):
             spec |= int(bits.mjSTATE_WARMSTART)
         self.memory, self._spec = mj.mj_stateSize(model, spec), spec
+        # Before MuJoCo 4, `mj_forward` sets the warm start; now only a step does.
+        data = mj.MjData(model)
+        data.qfrc_applied[:] = 1.0
+        mj.mj_forward(model, data)
+        self._warms = self.memory > self.physical and bool(np.any(data.qacc_warmstart))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Compiled once in every process."""
@@ -128,16 +138,23 @@ class Compiled:
         return np.concatenate([self.model.qpos0, np.zeros(self.physical - self.model.nq)])
 
     def completed(self, physical: Array) -> Array:
-        """States (n, S), F-ordered, that begin in (n, P): no warm start yet, and the readings of `mj_forward`."""
+        """States (n, S), F-ordered, that begin in (n, P): the warm start and the readings that `mj_forward` leaves.
+
+        Of the compiled model, so that a start is the same in every system.
+        """
         full = np.zeros((len(physical), self.width), np.float64, order="F")
         full[:, : self.physical] = physical
-        if self.reader is not None:
-            with self._busy:
-                data = self._scratch(0)
-                for row in range(len(full)):
-                    self.mj.mj_resetData(self.model, data)
-                    self._put(data, physical[row])
-                    self.mj.mj_forward(self.model, data)
+        if self.reader is None and not self._warms:
+            return full
+        with self._busy:
+            data = self._scratch(0)
+            for row in range(len(full)):
+                self.mj.mj_resetData(self.model, data)
+                self._put(data, physical[row])
+                self.mj.mj_forward(self.model, data)
+                if self._warms:
+                    full[row, self.physical : self.memory] = data.qacc_warmstart
+                if self.reader is not None:
                     full[row, self.memory :] = self.reader(data)
         return full
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
 from sprii_envs.mujoco.edits import Edit, multiple, scale
 from sprii_envs.mujoco.locomotion import Locomotion, clipped_velocities
-from sprii_envs.mujoco.models import GymnasiumModel, Source
+from sprii_envs.mujoco.models import GYMNASIUM, Source
 from sprii_envs.properties import PersistentProperties
 from sprii_envs.world import Array, Extras, check_constants
 
@@ -28,7 +28,7 @@ class Walker2d(Locomotion):
     healthy_angle: float = 1.0
 
     name: ClassVar[str] = "Walker2d"
-    model: ClassVar[Source] = GymnasiumModel("Walker2d-v5")
+    model: ClassVar[Source] = GYMNASIUM / "walker2d_v5.xml"
     view_height: ClassVar[float | None] = 0.9
     properties: ClassVar[PersistentProperties] = PersistentProperties(
         [

@@ -34,7 +34,7 @@ class MujocoWorld(World):
     """The pure functions of one MuJoCo model; a subclass names the model, the properties, and what they act on.
 
     States are (qpos, qvel, act, warm start, readings), float64; the warm start is what the solver of the next step
-    begins from, 0 at a start, and is left out where the model switches warm starts off. A step is
+    begins from, at a start what `mj_forward` leaves, and there is none where the model switches it off. A step is
     `mujoco.mj_step`, bit for bit. Actions in [−1, 1] span each actuator's `ctrlrange`. A state may be given by
     (qpos, qvel, act) alone.
 
@@ -140,7 +140,7 @@ class MujocoWorld(World):
         return of.completed(physical)
 
     def check_state(self, state: ArrayLike, n: int) -> Array:
-        """As in `World`; (qpos, qvel, act) alone, (P,) or (n, P), begin without a warm start."""
+        """As in `World`; (qpos, qvel, act) alone, (P,) or (n, P), begin as after `mj_forward`."""
         of = self.compiled
         try:
             given = reals(state)

@@ -12,6 +12,7 @@ from sprii_envs.mujoco import without_effect
 from sprii_envs.world import rollout
 
 pytest.importorskip("mujoco")
+pytest.importorskip("imageio")  # which Gymnasium's MuJoCo environments import
 
 NAMES = ["HalfCheetah", "Hopper", "Walker2d", "Ant"]
 every_body = pytest.mark.parametrize("name", NAMES)
@@ -155,6 +156,30 @@ def test_a_snapshot_carries_the_warm_start(name):
         for each in (other, twin):
             assert np.array_equal(each.step(action)[0], expected[0])
             assert np.array_equal(each.state, u.state)
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_infos_of_a_vector_are_of_the_states_it_is_in_through_autoresets(mode):
+    env = gym.make_vec("sprii/Hopper-v0", num_envs=6, autoreset_mode=mode)
+    u, ended = env.unwrapped, 0
+    _, info = env.reset(seed=0)
+    assert np.array_equal(info["x_position"], u.state[:, 0])
+    env.action_space.seed(0)
+    for _ in range(80):
+        before = u.state
+        *_, terminated, truncated, info = env.step(env.action_space.sample())
+        assert not truncated.any()
+        assert np.array_equal(info["x_position"], u.state[:, 0])
+        assert info["_x_position"].all()
+        if mode == "SameStep" and terminated.any():
+            assert np.array_equal(info["final_info"]["x_position"][terminated], u.final_state[terminated, 0])
+            assert (info["final_info"]["reason"][terminated] == "unhealthy").all()
+        elif terminated.any():
+            assert (info["reason"][terminated] == "unhealthy").all()
+            velocity = (u.state[:, 0] - before[:, 0]) / u.world.seconds
+            assert np.array_equal(info["x_velocity"][terminated], velocity[terminated])
+        ended += terminated.sum()
+    assert ended > 6
 
 
 def test_weights_and_limits_are_gymnasiums_arguments():
