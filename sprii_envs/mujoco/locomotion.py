@@ -95,7 +95,7 @@ class Locomotion(MujocoWorld):
         return Ending(fallen, info={**extras, "reason": reason})
 
     def reset_info(self, state: Array) -> Extras:
-        """As Gymnasium tells at a reset."""
+        """As Gymnasium tells of a reset."""
         return self.places(state)
 
     def observe(self, state: Array) -> NDArray[np.float32]:

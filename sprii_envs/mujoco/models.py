@@ -182,7 +182,7 @@ class Compiled:
     def run(self, models: Sequence[Any], state: Array, control: Array, substeps: int) -> Array:
         """States (n, T, S) after each of T control steps from `state` (n, S), C-ordered, under controls (n, T, A)."""
         after = np.empty((len(state), control.shape[1], self.width), np.float64)
-        count = min(threads(), len(state))
+        count = max(min(threads(), len(state)), 1)
         with self._busy:
             data = [self._scratch(i) for i in range(count)]
             pool = workers(os.getpid(), threads() - 1) if count > 1 else None

@@ -219,6 +219,7 @@ def _ppo(id: str, n: int, native: bool, **kwargs: Any) -> Callable[[], Run]:
 
 
 PENDULUM, SWIMMER, CARTPOLE = "Gymnasium Pendulum-v1", "Gymnasium Swimmer-v5", "Gymnasium CartPole-v1, native vector"
+CHEETAH = "Gymnasium HalfCheetah-v5"
 SYNC = {"vectorization_mode": "sync"}
 SB3 = ("Pendulum", "SpringWorld", "PokeWorld")
 
@@ -255,6 +256,10 @@ ROWS = (
     Row("sprii Swimmer", 1, _ours("sprii/Swimmer-v0", 1), (SWIMMER, 1), "mujoco"),
     Row(f"{SWIMMER}, sync vector", 64, _vector("Swimmer-v5", 64, **SYNC), needs="mujoco"),
     Row("sprii Swimmer", 64, _ours("sprii/Swimmer-v0", 64), (f"{SWIMMER}, sync vector", 64), "mujoco"),
+    Row(CHEETAH, 1, _single("HalfCheetah-v5"), needs="imageio"),
+    Row("sprii HalfCheetah", 1, _ours("sprii/HalfCheetah-v0", 1), (CHEETAH, 1), "mujoco"),
+    Row(f"{CHEETAH}, sync vector", 64, _vector("HalfCheetah-v5", 64, **SYNC), needs="imageio"),
+    Row("sprii HalfCheetah", 64, _ours("sprii/HalfCheetah-v0", 64), (f"{CHEETAH}, sync vector", 64), "mujoco"),
     Row("sprii Swimmer, building a bank", 64, lambda: _swimmer_bank(), (f"{SWIMMER}, sync vector", 64), "mujoco"),
     *_sb3_rows("SB3", _sb3, SB3, obs_type="state"),
     *_sb3_rows("SB3 PPO,", _ppo, SB3, obs_type="state"),
