@@ -139,6 +139,22 @@ def test_vectors_rollouts_and_policies_are_the_single_environments_whatever_the_
 
 
 @every_body
+def test_rewards_observations_and_starts_do_not_depend_on_company(name):
+    world, rng, n = gym.make(f"sprii/{name}-v0").unwrapped.world, np.random.default_rng(0), 100
+    u = rng.random((n, world.start_draws))
+    values = np.ones((n, len(world.properties)))
+    start = world.initial(u, values, None)
+    state, after = start + rng.normal(size=(2, *start.shape))
+    force = rng.uniform(-1, 1, (n, world.action_size))
+    together = world.reward(np.asfortranarray(state), force, after), world.observe(np.asfortranarray(after)), start
+    for i in range(n):
+        one = slice(i, i + 1)
+        alone = world.reward(state[one], force[one], after[one]), world.observe(after[one])
+        alone = (*alone, world.initial(u[one], values[one], None))
+        assert all(np.array_equal(a[i], b[0]) for a, b in zip(together, alone, strict=True))
+
+
+@every_body
 def test_a_snapshot_carries_the_warm_start(name):
     env = gym.make(f"sprii/{name}-v0")
     env.reset(seed=0)
