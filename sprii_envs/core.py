@@ -106,7 +106,8 @@ class Common:
 
     def _identity(self) -> dict[str, Any]:
         """What a saved state holds for: the world with its constants, and what is observed of it."""
-        made = {"environment": self.world.name, **dataclasses.asdict(self.world)}  # type: ignore[call-overload]
+        constants = dataclasses.asdict(self.world)  # type: ignore[call-overload]
+        made = {"environment": self.world.name, **constants, **self.world.sources}
         made["obs_type"] = self.obs_type
         return made | ({"image_size": self.image_size} if self.obs_type == "pixels" else {})
 

@@ -73,6 +73,11 @@ class World(ABC):
     def load(self) -> None:  # noqa: B027 - most worlds need NumPy only
         """Import the simulator's package, which environments need when they are built; ImportError that says how."""
 
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """What else decides the bits of a trajectory, such as a file: name → digest. Banks and snapshots record it."""
+        return {}
+
     @abstractmethod
     def prepare(self, values: Array) -> Any:
         """Per-system constants of one step from property values (N, F): a tuple of arrays (N, ...)."""

@@ -140,7 +140,7 @@ class _Build:
         self.spare = self.partial / "spare"
         self.packages = {"python": platform.python_version(), "numpy": np.__version__, "sprii": __version__}
         world = simulate.world(protocol)
-        self.packages |= {name: _version(name, protocol) for name in world.packages}
+        self.packages |= {name: _version(name, protocol) for name in world.packages} | dict(world.sources)
         try:
             world.prepare(self.drawn.values[:1])
         except PackageImportError as error:

@@ -7,6 +7,7 @@ same `MjData`. `mujoco.rollout` returns no warm starts, so the threads are Pytho
 """
 
 import copy
+import hashlib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -66,16 +67,17 @@ Source = str | Path | GymnasiumModel
 """MJCF text, the path of a file, or what an environment of Gymnasium is made from."""
 
 
-def compile_source(mj: Any, world: str, source: Source) -> Any:
-    """The `MjModel` of MJCF text or a file; ValueError with MuJoCo's own message where it is not one."""
+def compile_source(mj: Any, world: str, source: Source) -> tuple[Any, str]:
+    """The `MjModel` of MJCF text or a file, and the text's digest; ValueError with MuJoCo's message if it is none."""
     text = isinstance(source, str) and source.lstrip().startswith("<")
     path = Path() if text else source.path if isinstance(source, GymnasiumModel) else Path(source).expanduser()
     if not text and not path.is_file():
         raise ValueError(f"the model of {world} is neither MJCF text nor a file: {shown(source)}")
     try:
-        return mj.MjModel.from_xml_string(source) if text else mj.MjModel.from_xml_path(str(path))
+        model = mj.MjModel.from_xml_string(source) if text else mj.MjModel.from_xml_path(str(path))
     except ValueError as error:
         raise ValueError(f"the model of {world} does not compile: {' '.join(str(error).split())}") from error
+    return model, hashlib.sha256(str(source).encode() if text else path.read_bytes()).hexdigest()
 
 
 @dataclass(eq=False)
@@ -85,6 +87,8 @@ class Compiled:
     mj: Any
     world: str
     model: Any
+    digest: str
+    """SHA-256 of the MJCF, without the files that it includes."""
     targets: list[Target]
     reader: Reader | None
     """What is read of each step; None where nothing is."""
@@ -251,13 +255,13 @@ def compiled(
     origin: tuple[Any, ...],
 ) -> Compiled:
     """The model of a world, checked; ValueError that names what does not fit."""
-    model = compile_source(mj, world, source)
+    model, digest = compile_source(mj, world, source)
     targets = edits.resolve(mj, world, model, properties, mapping)
     if any(t.field == "geom_size" for t in targets) and int(mj.__version__.partition(".")[0]) < 4:
         raise ValueError(
             f"{world} edits geom_size, whose bounds MuJoCo follows from version 4 on, not {mj.__version__}"
         )
-    return Compiled(mj, world, model, targets, reader, reading_names, post_constraint, origin)
+    return Compiled(mj, world, model, digest, targets, reader, reading_names, post_constraint, origin)
 
 
 class Models:

@@ -116,6 +116,11 @@ class MujocoWorld(World):
         if self.renderer == "mujoco":
             pictures.rendered(self.compiled, self.compiled.start[None], (8, 8), self.camera)
 
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """The digest of the MJCF, without what it includes."""
+        return {"model": self.compiled.digest}
+
     def prepare(self, values: Array) -> Models:
         """The models of systems (N, F)."""
         return Models(self.compiled, values)

@@ -194,6 +194,17 @@ def test_a_state_may_be_given_without_its_warm_start():
     assert np.array_equal(vector.state[1], env.initial_state)
 
 
+def test_a_snapshot_of_another_model_is_refused_and_a_bank_records_which_it_was_built_of(tmp_path):
+    edit = {"weight": scale("opt.gravity")}
+    one, other = (SpriiEnv(world(edit, model=text)()) for text in (MJCF, MJCF.replace('kp="3"', 'kp="4"')))
+    one.reset(seed=0)
+    other.reset(seed=0)
+    with pytest.raises(ValueError, match="the saved state is of another world: model is"):
+        other.set_state(one.get_state())
+    bank = build(BankProtocol("ants", 1, "sprii/Ant-v0", {"train": 1}, 1, 3, UniformSegments()), tmp_path / "ants")
+    assert bank.info()["packages"]["model"] == gym.make("sprii/Ant-v0").unwrapped.world.compiled.digest
+
+
 def test_positions_and_velocities_are_bounded_and_accelerations_hardly():
     env, names = SpriiEnv(Cart()), Cart().state_names
     start = np.concatenate([Cart().compiled.start, np.full(8, 1e7)])
