@@ -4,8 +4,10 @@ A flat picture is the geoms of the compiled model projected along one axis, caps
 depends on the pose alone and on no system.
 """
 
+import copy
 import itertools
 import os
+import warnings
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -101,11 +103,12 @@ def rendered(of: Compiled, state: Array, size: rendering.Size, camera: str | int
 
 @cache
 def _renderer(of: Compiled, size: rendering.Size, process: int) -> tuple[Any, Any]:
-    model = of.model
+    model = copy.copy(of.model)
     model.vis.global_.offwidth = max(model.vis.global_.offwidth, size[1])
     model.vis.global_.offheight = max(model.vis.global_.offheight, size[0])
     try:
-        return of.mj.Renderer(model, *size), of.mj.MjData(model)
+        with warnings.catch_warnings(action="ignore"):  # of GLFW, which the error below repeats
+            return of.mj.Renderer(model, *size), of.mj.MjData(model)
     except Exception as error:  # whatever a driver that is not there fails with
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise PackageImportError(

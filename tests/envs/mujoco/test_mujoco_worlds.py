@@ -1,7 +1,9 @@
 """Worlds of one's own MJCF: how they are declared, what is refused and how it is said, and where they can be used."""
 
 import importlib.util
+import os
 import pickle
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -315,18 +317,35 @@ def test_a_world_that_runs_away_is_an_error_that_names_its_slot():
         vector.step(np.array([[0, 0, 0], [1, 0, 0]]))
 
 
-def test_mujocos_renderer_draws_or_says_that_there_is_no_opengl():
-    kind = world({"p": scale("opt.gravity")})
-    try:
-        env = SpriiEnv(kind(renderer="mujoco"), obs_type="pixels", render_mode="rgb_array")
-    except PackageImportError as error:
-        said = str(error)
-        assert "needs OpenGL" in said
-        assert "\n" not in said
-        return
-    frames, _ = env.reset(seed=0)
-    assert len(np.unique(frames)) > 10
-    assert env.render().shape == (256, 256, 3)
+RENDER = """
+import copy, gymnasium as gym, numpy as np, sprii_envs
+try:
+    env = gym.make_vec("sprii/Hopper-v0", num_envs=2, obs_type="pixels", render_mode="rgb_array", renderer="mujoco")
+except sprii_envs.dependencies.PackageImportError as error:
+    print("none", error)
+else:
+    p, u = env.unwrapped.persistent_properties, env.unwrapped
+    env.reset(seed=0)
+    frames, _ = env.reset(options={"system": np.stack([p.low, p.high]), "state": u.state[0]})
+    assert np.array_equal(frames[0], frames[1]) and len(np.unique(frames)) > 20
+    assert env.render()[0].shape == (256, 256, 3)
+    action = np.ones((2, 3), np.float32)
+    assert np.array_equal(copy.deepcopy(env).step(action)[0], env.step(action)[0])
+    print("drawn")
+"""
+
+
+@pytest.mark.parametrize("graphics", ["egl", "disabled"])
+def test_mujocos_renderer_draws_or_says_that_there_is_no_opengl(graphics):
+    done = subprocess.run(
+        [sys.executable, "-c", RENDER], capture_output=True, text=True, env={**os.environ, "MUJOCO_GL": graphics}
+    )
+    assert done.returncode == 0, done.stderr
+    if "drawn" in done.stdout:
+        assert graphics == "egl"
+    else:
+        assert "Hopper with renderer='mujoco' needs OpenGL" in done.stdout
+        assert len(done.stdout.splitlines()) == 1
 
 
 def test_without_mujoco_one_line_says_what_to_install(monkeypatch):
