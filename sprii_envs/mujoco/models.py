@@ -3,7 +3,8 @@
 A state row holds the positions `qpos`, the velocities `qvel`, the activations `act`, the solver's warm start
 `qacc_warmstart` (the accelerations that its next solution starts from), and what a world reads of a step. That is all
 a step depends on, so that it is a pure function of state, control and system, bit for bit `mujoco.mj_step` from the
-same `MjData`. `mujoco.rollout` returns no warm starts, so the threads are Python's; MuJoCo gives up the GIL in a step.
+same `MjData`. Many systems run on MuJoCo's threads where its `Batch` carries warm starts (MuJoCo 4) and
+nothing is read; otherwise on Python's, as MuJoCo gives up the GIL in a step. The bits are the same.
 """
 
 import copy
@@ -26,6 +27,7 @@ from sprii_envs.fields import shown
 from sprii_envs.mujoco import edits
 from sprii_envs.mujoco.edits import Edit, Target
 from sprii_envs.mujoco.package import threads, workers
+from sprii_envs.mujoco.pool import Pool
 from sprii_envs.properties import PersistentProperties
 
 Array = NDArray[np.float64]
@@ -102,8 +104,11 @@ class Compiled:
     """Numbers of a state that are positions, velocities and activations."""
     memory: int = 0
     """`physical`, and the warm start where the model has any."""
+    native: bool = True
+    """Whether MuJoCo's own threads are to be used where they can be."""
     _spec: int = 0
     _data: dict[tuple[int, int], Any] = field(default_factory=dict)
+    _pools: dict[tuple[int, int, int], Pool] = field(default_factory=dict)
     _busy: Any = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
@@ -183,9 +188,36 @@ class Compiled:
                 for model in models:
                     self.mj.mj_setConst(model, data)
 
-    def run(self, models: Sequence[Any], state: Array, control: Array, substeps: int) -> Array:
-        """States (n, T, S) after each of T control steps from `state` (n, S), C-ordered, under controls (n, T, A)."""
+    def run(self, models: Sequence[Any], revision: int, state: Array, control: Array, substeps: int) -> Array:
+        """States (n, T, S) after each of T control steps from `state` (n, S), C-ordered, under controls (n, T, A).
+
+        `revision` differs whenever one of `models` does.
+        """
         after = np.empty((len(state), control.shape[1], self.width), np.float64)
+        pool = self._pool(len(state)) if len(state) > 1 else None
+        if pool is None:
+            self._run_here(models, state, control, substeps, after)
+        else:
+            with self._busy:
+                pool.run(models, revision, state, control, substeps, after)
+        self._refuse_diverged(after)
+        return after
+
+    def _pool(self, n: int) -> Pool | None:
+        """MuJoCo's threads for n systems, or None where they would not do; kept by powers of two, as they never end."""
+        if self.reader is not None or self.post_constraint or not self.native:
+            return None
+        key = (os.getpid(), threads(), 1 << (n - 1).bit_length())
+        if key not in self._pools:
+            try:
+                self._pools[key] = Pool(self.model, key[2], key[1])
+            except ImportError:
+                self.native = False
+                return None
+        return self._pools[key]
+
+    def _run_here(self, models: Sequence[Any], state: Array, control: Array, substeps: int, after: Array) -> None:
+        """`run` on Python's threads."""
         count = max(min(threads(), len(state)), 1)
         with self._busy:
             data = [self._scratch(i) for i in range(count)]
@@ -198,8 +230,6 @@ class Compiled:
             self._share(0, count, data[0], models, state, control, substeps, after)
             for share in shares:
                 share.result()
-        self._refuse_diverged(after)
-        return after
 
     def _share(
         self, first: int, by: int, data: Any, models: Sequence[Any], state: Array, control: Array, k: int, after: Array
@@ -269,7 +299,7 @@ class Models:
 
     def __init__(self, of: Compiled, values: Array) -> None:
         """A copy of the compiled model for each different system: the slow part, which `update` spares."""
-        self._of = of
+        self._of, self._revision = of, 0
         unique, which = np.unique(values, axis=0, return_inverse=True)
         models = [copy.copy(of.model) for _ in unique]
         self._edit(models, unique)
@@ -286,14 +316,17 @@ class Models:
     def step(self, state: Array, control: Array, substeps: int) -> Array:
         """States (N, S), new and F-ordered, `substeps` time steps after `state` (N, S) under controls (N, A)."""
         rows = np.ascontiguousarray(state)
-        return np.asfortranarray(self._of.run(self.models, rows, control[:, None], substeps)[:, 0])
+        return np.asfortranarray(self._of.run(self.models, self._revision, rows, control[:, None], substeps)[:, 0])
 
     def trajectory(self, state: Array, control: Array, substeps: int) -> Array:
         """`step` many times over: states (N, T+1, S), from `state` (N, S) on, under controls (N, T, A)."""
         rows = np.ascontiguousarray(state)
-        return np.concatenate([rows[:, None], self._of.run(self.models, rows, control, substeps)], axis=1)
+        return np.concatenate(
+            [rows[:, None], self._of.run(self.models, self._revision, rows, control, substeps)], axis=1
+        )
 
     def _edit(self, models: list[Any], values: Array) -> None:
+        self._revision += 1
         fields = edits.values_of(self._of.base, self._of.targets, values)
         for row, model in enumerate(models):
             for name, value in fields.items():

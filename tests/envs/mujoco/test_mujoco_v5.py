@@ -1,6 +1,7 @@
 """The ready worlds beside Gymnasium's v5 environments, bit for bit at nominal properties; what each property does."""
 
 import copy
+import multiprocessing
 import os
 
 import gymnasium as gym
@@ -130,12 +131,45 @@ def test_vectors_rollouts_and_policies_are_the_single_environments_whatever_the_
                 break
     whole = rollout(vector.world, values, start, actions)
     by_step = rollout(vector.world, values, start, lambda t, _: actions[:, t], steps=steps)
-    for count in (1, 3):
+    for count, native in ((1, True), (3, True), (1, False), (3, False)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, count=count: range(count), raising=False)
+        monkeypatch.setattr(vector.world.compiled, "native", native)
         again = rollout(vector.world, values, start, actions)
         assert np.array_equal(whole.states, again.states)
     assert np.array_equal(whole.states, by_step.states)
     assert np.array_equal(whole.rewards, by_step.rewards)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+@pytest.mark.parametrize("name", ["HalfCheetah", "Ant"])
+def test_a_fork_goes_on_while_threads_run_here_and_ends(name):
+    native = gym.make_vec(f"sprii/{name}-v0", num_envs=3)
+    native.reset(seed=3)
+    action = np.full(native.action_space.shape, 0.5, np.float32)
+    native.step(action)
+    process = multiprocessing.get_context("fork").Process(target=go_on, args=(native, action, native.unwrapped.state))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+
+
+def go_on(env, action, state):
+    """In a child: the same steps as in a fresh environment."""
+    expected = rollout(env.unwrapped.world, env.unwrapped.values, state, action[:, None])
+    env.step(action)
+    assert np.array_equal(env.unwrapped.state, expected.states[:, 1])
+
+
+def test_systems_edited_between_steps_run_as_edited():
+    env = gym.make_vec("sprii/HalfCheetah-v0", num_envs=4, max_episode_steps=3)
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    for _ in range(10):
+        u, action = env.unwrapped, env.action_space.sample()
+        state, values, resetting = u.state, u.values, u._done.copy()
+        env.step(action)
+        fresh = rollout(u.world, values, state, action[:, None]).states[:, 1]
+        assert np.array_equal(u.state[~resetting], fresh[~resetting])
 
 
 @every_body
