@@ -11,7 +11,9 @@ import copy
 import hashlib
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -76,10 +78,26 @@ def compile_source(mj: Any, world: str, source: Source) -> tuple[Any, str]:
     if not text and not path.is_file():
         raise ValueError(f"the model of {world} is neither MJCF text nor a file: {shown(source)}")
     try:
-        model = mj.MjModel.from_xml_string(source) if text else mj.MjModel.from_xml_path(str(path))
+        with _warned(mj) as said:
+            model = mj.MjModel.from_xml_string(source) if text else mj.MjModel.from_xml_path(str(path))
     except ValueError as error:
         raise ValueError(f"the model of {world} does not compile: {' '.join(str(error).split())}") from error
+    if path.parent != GYMNASIUM:  # whose own files nobody here can mend
+        for message in said:
+            warnings.warn(f"the model of {world}: {message}", stacklevel=2)
     return model, hashlib.sha256(str(source).encode() if text else path.read_bytes()).hexdigest()
+
+
+@contextmanager
+def _warned(mj: Any) -> Iterator[list[str]]:
+    """What MuJoCo warns of in the block, which it would print and write into a file of the working directory."""
+    said: list[str] = []
+    before = mj.get_mju_user_warning()
+    mj.set_mju_user_warning(lambda message: said.append(" ".join(message.split())))
+    try:
+        yield said
+    finally:
+        mj.set_mju_user_warning(before)
 
 
 @dataclass(eq=False)

@@ -251,6 +251,19 @@ def test_models_come_from_text_from_files_and_from_gymnasium(tmp_path):
             SpriiEnv(world(edit, model=source)())
 
 
+def test_what_mujoco_warns_of_a_model_of_ones_own_is_a_warning_and_not_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    old = MJCF.replace("<option", '<compiler settotalmass="3"/><option')
+    kind = world({"weight": scale("opt.gravity")}, model=old)
+    if NEW:
+        with pytest.warns(UserWarning, match="the model of Mine: .*settotalmass"):
+            SpriiEnv(kind())
+    code = "import gymnasium as gym, sprii_envs; gym.make('sprii/HalfCheetah-v0').reset(seed=0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""
+    assert not list(tmp_path.iterdir())
+
+
 free = PersistentProperty(name="p", symbol="p", unit="1", low=0.5, high=2.0, nominal=1.0)
 signed = PersistentProperty(name="p", symbol="p", unit="1", low=0.5, high=2.0, nominal=1.0, physical_low=-1.0)
 
@@ -309,7 +322,8 @@ def test_the_mass_of_one_body_can_be_set_and_its_inertia_follows():
     assert np.allclose(model.body("pole").inertia, 5 * nominal.body("pole").inertia, rtol=1e-12)
 
 
-def test_a_world_that_runs_away_is_an_error_that_names_its_slot():
+def test_a_world_that_runs_away_is_an_error_that_names_its_slot(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where MuJoCo writes its log
     wild = MJCF.replace('gear="10"', 'gear="1e12"')
     vector = SpriiVectorEnv(world({"p": scale("opt.gravity")}, model=wild)(), 2)
     vector.reset(seed=0)
