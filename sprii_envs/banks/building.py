@@ -18,6 +18,7 @@ import multiprocessing
 import os
 import platform
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -290,7 +291,8 @@ class _Build:
         context = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(min(workers, len(todo)), context, initializer=_start_worker, initargs=job)
         try:
-            futures = {pool.submit(_work, chunk): chunk for chunk in todo}
+            with _workers_without_interrupts():
+                futures = {pool.submit(_work, chunk): chunk for chunk in todo}
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BrokenProcessPool as error:
@@ -299,7 +301,8 @@ class _Build:
                 f'`if __name__ == "__main__":`?); finished chunks are kept, the same call resumes'
             ) from error
         finally:
-            pool.shutdown(cancel_futures=True)
+            with _uninterrupted():
+                pool.shutdown(cancel_futures=True)
 
     def _finish(self) -> None:
         """Table, checksums and manifest; then the rename that makes it a bank."""
@@ -457,6 +460,32 @@ def _write(file: io.FileIO, block: memoryview) -> None:
 
 
 _JOB: tuple[Any, ...] = ()
+
+
+@contextlib.contextmanager
+def _workers_without_interrupts() -> Iterator[None]:
+    """Ctrl-C is the parent's: a worker that it ends while it reads keeps a lock, for which the others wait for ever."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which processes that are started inherit
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A second Ctrl-C does not stop the stopping."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _start_worker(*job: object) -> None:

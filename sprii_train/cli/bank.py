@@ -20,7 +20,9 @@ class Build:
     """Build a bank, or resume a build that was stopped."""
 
     protocol: Positional[BankName]
+    """What is built, see `sprii bank list`."""
     path: Positional[Path]
+    """Folder of the bank."""
     workers: int | None = None
     """Processes; by default one a core."""
     overwrite: Annotated[bool, FlagCreatePairsOff] = False
@@ -87,6 +89,7 @@ class Info:
     """Say what a bank holds, of whichever format."""
 
     path: Positional[Path]
+    """Folder of the bank."""
 
     def run(self) -> None:
         """Print the description."""
@@ -101,6 +104,7 @@ class Verify:
     """Compare every file of a bank with its checksum."""
 
     path: Positional[Path]
+    """Folder of the bank."""
 
     def run(self) -> None:
         """Verify, or fail with the first file that differs."""

@@ -7,7 +7,7 @@ from typing import Literal
 from tyro.conf import Positional
 
 from sprii_envs.fields import integer, number
-from sprii_train.cli.options import check_json
+from sprii_train.cli.options import check_file
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Benchmark:
 
         number("--seconds", self.seconds, above=0, most=3600)
         integer("--repeats", self.repeats, least=1, most=1_000)
-        check_json(self.json)
+        check_file("--json", self.json)
         result = benchmark(self.seconds, self.repeats)
         print(report(result))
         if self.json is not None:

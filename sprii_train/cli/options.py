@@ -24,12 +24,14 @@ def check_workers(workers: int | None) -> None:
         integer("--workers", workers, least=1, most=WORKERS)
 
 
-def check_json(path: Path | None) -> None:
+def check_file(option: str, path: Path | None) -> None:
     """ValueError, before any work is done, for a file that could not be written."""
     if path is not None and not path.parent.is_dir():
-        raise ValueError(f"--json {path}: there is no folder {path.parent}")
+        raise ValueError(f"{option} {path}: there is no folder {path.parent}")
     if path is not None and path.is_dir():
-        raise ValueError(f"--json {path}: this is a folder; name a file")
+        raise ValueError(f"{option} {path}: this is a folder; name a file")
+    if path is not None and not os.access(path.parent, os.W_OK):
+        raise ValueError(f"{option} {path}: {path.parent} cannot be written to")
 
 
 def given(command: object, *options: str) -> list[str]:

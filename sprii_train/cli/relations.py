@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, subcommand
 
-from sprii_train.cli.options import check_json
+from sprii_train.cli.options import check_file
 
 
 @dataclass
@@ -40,7 +40,7 @@ class AuditRelation:
         from sprii_envs.files import write_json
         from sprii_envs.relations import PairSampler, named_kernel, named_relation
 
-        check_json(self.json)
+        check_file("--json", self.json)
         bank = Bank.open(self.bank)
         if self.split in bank.protocol.sealed_splits and not self.unseal:
             raise ValueError(f"{self.bank}: the split {self.split!r} is sealed; --unseal opens it")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from tyro.conf import FlagCreatePairsOff, Positional
 
 from sprii_envs.fields import integer
-from sprii_train.cli.options import LauncherName, PresetName, check_folder, check_workers, given
+from sprii_train.cli.options import LauncherName, PresetName, check_file, check_folder, check_workers, given
 from sprii_train.terminal import console
 
 TargetPreset = Literal["smoke", "quick", "states", "paper"]
@@ -26,24 +26,23 @@ class Quickstart:
     """quick: a narrower model, the paper's orderings in minutes; smoke: a check that everything runs."""
     seeds: str | None = None
     """A count (3) or a list (0,4,7) of sources; by default the preset's."""
-    out: Path = Path("runs/quickstart")
-    """Folder of the bank, the runs and the report."""
+    out: Path | None = None
+    """Folder of the bank, the runs and the report; by default runs/quickstart, runs/quickstart-PRESET if not quick."""
     workers: int | None = None
     """Training processes; by default one a core."""
 
     def run(self) -> None:
         """Train and report."""
-        written = [f"sprii quickstart --preset {self.preset}", *given(self, "seeds")]
-        if self.out != Quickstart.out:
-            written += given(self, "out")
+        written = [f"sprii quickstart --preset {self.preset}", *given(self, "seeds", "out")]
+        root = self.out or Path("runs/quickstart" if self.preset == "quick" else f"runs/quickstart-{self.preset}")
         _reproduce(
             "tab:dclean-full",
             self.preset,
-            self.out,
+            root,
             " ".join(written),
             seeds=self.seeds,
             workers=self.workers,
-            report=self.out,
+            report=root,
         )
 
 
@@ -132,6 +131,7 @@ class Scoreboard:
 
         if not self.folder.is_dir():
             raise ValueError(f"{self.folder} is no folder of reports")
+        check_file("--out", self.out)
         print(f"index: {scoreboard(self.folder, where=self.out)}")
 
 
@@ -219,7 +219,7 @@ def _reproduce(
     if one is not None or label == EVERYTHING:
         for name, value in (("arms", arms), ("population", population), ("partners", partners)):
             if value is not None:
-                raise ValueError(f"--{name} is of one table or figure, but {label} is several")
+                raise ValueError(f"--{name} is of one target, but {label} is made of several; give it to one of them")
 
     def plan_of(found: Target) -> Plan:
         return Plan(found, preset, root, parsed, named, steps, device, population, partners, report)

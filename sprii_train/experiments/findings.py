@@ -127,11 +127,13 @@ def scoreboard(
         where: the page; by default in the folder.
 
     Raises:
-        ReportError: for results that cannot be read, and for a folder without any.
+        ReportError: for a folder without any results that can be read; single ones are named on the page.
     """
     path = where or folder / INDEX
-    runs = _runs(folder, path.parent)
+    runs, damaged = _runs(folder, path.parent)
     if not runs and failures is None:
+        if damaged:
+            raise ReportError(damaged[0].why)
         raise ReportError(f"{folder} holds no report: no results.json that `sprii reproduce` wrote lies in it")
     entries = {label: _entry(one, runs.pop(label, []), failures or {}) for label, one in TARGETS.items()}
     sections = [
@@ -142,6 +144,8 @@ def scoreboard(
     if runs:
         own = [Entry(label, told[0][1], [run for run, _ in told]) for label, told in runs.items()]
         sections.append(Section("Further settings", "", own))
+    if damaged:
+        sections.append(Section("Reports that cannot be read", "", damaged))
     write_scoreboard(title, LEAD, sections, path)
     return path
 
@@ -150,11 +154,16 @@ class ReportError(ValueError):
     """A report's results that cannot be read."""
 
 
-def _runs(folder: Path, page: Path) -> dict[str, list[tuple[Run, str]]]:
-    """Label → what each report says, and its title; the folders of cells and banks hold none."""
+def _runs(folder: Path, page: Path) -> tuple[dict[str, list[tuple[Run, str]]], list[Entry]]:
+    """Label → what each report says, and its title; and those that cannot be read."""
     found: dict[str, list[tuple[Run, str]]] = {}
+    damaged: list[Entry] = []
     for path in sorted(_results(folder)):
-        told = read_json(path, ReportError, "write the report again")
+        try:
+            told = read_json(path, ReportError, "write the report again")
+        except ReportError as error:
+            damaged.append(Entry(str(path.relative_to(folder)), "Damaged", [], str(error)))
+            continue
         if "parts" in told or "table" not in told:  # composed of others, which are here themselves
             continue
         rows = told.get("rows", [])
@@ -168,7 +177,7 @@ def _runs(folder: Path, page: Path) -> dict[str, list[tuple[Run, str]]]:
         link = Path(os.path.relpath(report, page)).as_posix()
         run = Run(", ".join(budget), sources, link if report.exists() else "", verdicts)
         found.setdefault(canonical(str(told["table"])), []).append((run, str(told.get("title", ""))))
-    return found
+    return found, damaged
 
 
 def _results(folder: Path) -> Iterable[Path]:

@@ -83,7 +83,7 @@ class Plan:
         found = replace(found, train=replace(found.train, device=self.device))
         if self.steps in (None, found.train.steps):
             return replace(found, sources=sources)
-        train, note = replace(found.train, steps=self.steps), f"{found.note}; here {self.steps:,} steps"
+        train, note = replace(found.train, steps=self.steps), f"{found.note}; here --steps {self.steps}"
         return replace(found, train=train, note=note, sources=sources)
 
     def recipes(self, group: Unit) -> tuple[str, ...]:

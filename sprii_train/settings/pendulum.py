@@ -54,8 +54,8 @@ class PendulumSetting(Setting):
         run, trials, seeds = budget.train, budget.trials, ", ".join(map(str, budget.sources))
         assert trials is not None
         return {
-            "Budget": f"{run.steps} iterations of {run.episodes} episodes, seeds {seeds}, {trials.episodes} episodes a "
-            f"group and seed; {budget.note}",
+            "Budget": f"iterations: {run.steps}, each of {run.episodes} episodes; seeds of sources: {seeds}; "
+            f"evaluation: {trials.episodes} episodes a group and seed; {budget.note}",
             "Planner": repr(run.controller),
             "Learner": listed(budget.learner),
             "Training": listed(run.training),

@@ -622,3 +622,27 @@ def test_a_reader_that_has_gone_is_no_error_to_tell_of(arguments, unbuffered):
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals a process group")
+def test_two_interrupts_of_a_build_end_it(tmp_path):
+    """The second came while workers ended, of which one kept a lock that the other waited for."""
+    command = [*SPRII, "bank", "build", "poke-factorial", str(tmp_path / "bank"), "--no-frames", "--rollouts", "40"]
+    process = subprocess.Popen(
+        [*command, "--workers", "2"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("bank.partial/*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(2.0)  # workers have begun
+    assert process.poll() is None, "the build was over before it was stopped"
+    for _ in range(2):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.05)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "the same command resumes" in said

@@ -88,7 +88,7 @@ def _tables(rows: Sequence[Row]) -> list[Table]:
         }, "All pairs of one partner are of one run of the ego, all pairs of different partners of two, so that the "
             "ratio tells runs apart too: slots that hold the partner alone have 1 where one partner has a name for "
             "each run. It is no evidence that slots tell partners apart, and has no verdict."),
-        table("Cooperation returns, episodes 6 to 20", {
+        table(f"Cooperation returns, episodes from 6 to {len(rows[0]['curve'])}", {
             "Familiar partners": "return_familiar",
             "Held-out partners": "return_held_out",
         }, "Averaged within partner, then over partners. No optimiser runs."),

@@ -43,8 +43,10 @@ def setting_target(setting: Setting) -> Target:
         tables,
         setting.claims,
         partial=True,
-        note="`align-random` pairs histories of different systems: what an arm has over it, the relation gave. "
-        "Untrained is the same network with its first weights.",
+        note="Align–Random pairs histories of different systems: what an arm has over it, the relation gave. Untrained "
+        "is the same network with its first weights."
+        if not setting.arms
+        else "Untrained is the same network with its first weights.",
     )
 
 
@@ -112,7 +114,7 @@ def _contrasts(rows: Sequence[Row]) -> Table:
         "Null − Persistent": (difference("null", "persistent"), ("null", "persistent")),
         "M1 − M2": (difference("m1", "m2"), ("m1", "m2")),
         "Wrong − own, Persistent": (difference("wrong", "persistent"), ("wrong", "persistent")),
-        "Persistent": (mean_of("persistent"), ("persistent",)),
+        "Error of Persistent": (mean_of("persistent"), ("persistent",)),
     }
     lines = []
     for group in arms_of(rows).values():
@@ -127,5 +129,6 @@ def _contrasts(rows: Sequence[Row]) -> Table:
         "Contrasts [95 % interval over systems]",
         ["Arm", *contrasts],
         lines,
-        "Positive: the context is worth something, and its being of the right system too. Conditional on the sources.",
+        "Positive differences: the context is worth something, and its being of the right system too. Conditional on "
+        "the sources.",
     )

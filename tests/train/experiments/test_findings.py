@@ -114,6 +114,11 @@ def test_damaged_results_are_named(tmp_path: Path):
     (kept(tmp_path / "a", "tab:refinement-full", {}) / "results.json").write_text("{")
     with pytest.raises(ReportError, match=r"a/results\.json .*write the report again"):
         page_of(tmp_path)
+    kept(tmp_path / "b", "tab:refinement-full", {})
+    text = page_of(tmp_path)
+    assert 'href="b/report.html"' in text
+    assert "Reports that cannot be read" in text
+    assert "write the report again" in text
 
 
 PAIRED = POKE_SMALL.replace(
