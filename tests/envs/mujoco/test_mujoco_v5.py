@@ -32,7 +32,10 @@ def start_alike(theirs, ours, seed):
 
 
 def assert_equal_infos(theirs, ours):
-    assert {name: ours[name] for name in theirs} == theirs
+    same = {name: value for name, value in theirs.items() if name != "distance_from_origin"}
+    assert {name: ours[name] for name in same} == same
+    if len(same) < len(theirs):  # theirs is a norm of the machine's BLAS, which may fuse its products
+        assert ours["distance_from_origin"] == pytest.approx(theirs["distance_from_origin"], rel=1e-15)
     assert set(ours) - set(theirs) <= {"reason", "system_id", "persistent", "extrapolated"}
 
 

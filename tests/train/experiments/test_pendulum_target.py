@@ -147,7 +147,7 @@ def test_report_and_films(told: Any, runs: Any):
     assert page.facts["Systems and starts"].startswith("the same in all rows")
     assert page.facts["Planner of pendulum"].startswith("CEM(candidates=8")
     assert page.facts["Budget"].startswith(
-        "pendulum: 2 iterations of 2 episodes, seeds 0, 2 episodes a group and seed; "
+        "pendulum: iterations: 2, each of 2 episodes; seeds of sources: 0; evaluation: 2 episodes a group and seed; "
     )
     assert page.lead.startswith("tab:pendulum-r7. A check that everything runs; ")
     assert "-326.5 ± 46.5 (96.7%)" in html

@@ -249,7 +249,7 @@ def test_other_steps_are_told(run: Reproduce, log: Log):
     run(DIRECTION)
     page, _ = run(DIRECTION, arms=("g1",), steps=2)
     assert log.trained == ["poke-g1-seed0"]  # another source than that of three steps
-    assert page.lead == f"fig:v3-poke-semantics. Three steps; here 2 steps. {DIRECTION.note}"
+    assert page.lead == f"fig:v3-poke-semantics. Three steps; here --steps 2. {DIRECTION.note}"
     assert page.facts["Budget"].startswith("poke: 2 steps of 6 pairs")
     page, _ = run(DIRECTION, steps=3)
     assert log.trained == []

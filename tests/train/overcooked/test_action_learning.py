@@ -158,7 +158,7 @@ def test_the_report_prints_what_the_ratio_is_without_partners(bank: HistoryBank,
         (told, ["3.2500", f"{distance_ratio(own):.4f}", "2.2500", f"{alias_ratio(fitted, own):.4f}"]),
         ({"distance_ratio": 3.25}, ["3.2500", "n.a.", "n.a.", "n.a."]),  # a row of before there were such numbers
     ):
-        rest = {"world": "overcooked", "arm": "h", "label": "H", "returns": {}}
+        rest = {"world": "overcooked", "arm": "h", "label": "H", "returns": {}, "curve": [0.0] * 20}
         (table,) = [each for each in target.tables([rest | row]) if each.title.startswith("Distance ratio")]
         assert table.rows == [["H", *texts]]
     assert not [claim.text for claim in target.claims if "ratio" in claim.text or "wrong partner" in claim.text]
