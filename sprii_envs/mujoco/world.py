@@ -77,6 +77,10 @@ class MujocoWorld(World):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Refuse a mapping that is not of the properties, before any model is made."""
         super().__init_subclass__(**kwargs)
+        if cls.reading_names and cls.read is MujocoWorld.read:
+            raise ValueError(
+                f"{cls.__name__} has the readings {', '.join(cls.reading_names)}; it needs read(data) of them"
+            )
         if not hasattr(cls, "properties") or not hasattr(cls, "edits"):
             return
         for name in cls.edits:
@@ -89,7 +93,7 @@ class MujocoWorld(World):
     @staticmethod
     def read(data: Any) -> Any:
         """Numbers (R,), one for each of `reading_names`, of the `MjData` of a step that has just been taken."""
-        raise NotImplementedError("a world with reading_names needs read(data)")
+        return ()
 
     def __post_init__(self) -> None:
         """Refuse constants that are not physical."""

@@ -83,16 +83,12 @@ def write_page(page: Page, root: Path, suffix: str = "") -> None:
     """Write `report.html`, `results.json`, a CSV a table and a PNG a picture under `root`, each whole."""
     root.mkdir(parents=True, exist_ok=True)
     images = {picture.name: png(picture.figure) for picture in page.pictures}
-    template = files("sprii_train.reports").joinpath("report.html").read_text(encoding="utf-8")
-    html = (
-        Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-        .from_string(template)
-        .render(
-            page=page,
-            method=METHOD,
-            rule=RULE,
-            figures=[(p.title, p.caption, base64.b64encode(images[p.name]).decode()) for p in page.pictures],
-        )
+    html = rendered(
+        "report.html",
+        page=page,
+        method=METHOD,
+        rule=RULE,
+        figures=[(p.title, p.caption, base64.b64encode(images[p.name]).decode()) for p in page.pictures],
     )
     for name, content in page.files.items():
         write_whole(root / name, content)
@@ -102,7 +98,7 @@ def write_page(page: Page, root: Path, suffix: str = "") -> None:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([table.columns, *table.rows])
         write_whole(root / f"table-{number}{suffix}.csv", text.getvalue().encode())
-    write_whole(root / f"report{suffix}.html", html.encode())
+    write_whole(root / f"report{suffix}.html", html)
     told = {
         "title": page.title,
         "command": page.command,
@@ -111,6 +107,13 @@ def write_page(page: Page, root: Path, suffix: str = "") -> None:
         "facts": dict(page.facts),
     }
     write_json(root / f"results{suffix}.json", told | dict(page.data))
+
+
+def rendered(template: str, **values: Any) -> bytes:
+    """A template of this folder, filled in; text from files and users is escaped."""
+    text = files("sprii_train.reports").joinpath(template).read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    return environment.from_string(text).render(**values).encode()
 
 
 def print_page(page: Page) -> None:

@@ -3,14 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
-
-from jinja2 import Environment, StrictUndefined
 
 from sprii_envs.files import write_whole
 from sprii_train.reports.claims import FAILED, HELD, OPEN, UNTESTED, Verdict
-from sprii_train.reports.page import RULE
+from sprii_train.reports.page import RULE, rendered
 
 
 @dataclass(frozen=True)
@@ -62,16 +59,5 @@ def counted(entries: Sequence[Entry]) -> dict[str, int]:
 
 def write_scoreboard(title: str, lead: str, sections: Sequence[Section], path: Path) -> None:
     """Write the page, whole."""
-    template = files("sprii_train.reports").joinpath("scoreboard.html").read_text(encoding="utf-8")
-    html = (
-        Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-        .from_string(template)
-        .render(
-            title=title,
-            lead=lead,
-            rule=RULE,
-            sections=sections,
-            total=counted([entry for section in sections for entry in section.entries]),
-        )
-    )
-    write_whole(path, html.encode())
+    total = counted([entry for section in sections for entry in section.entries])
+    write_whole(path, rendered("scoreboard.html", title=title, lead=lead, rule=RULE, sections=sections, total=total))

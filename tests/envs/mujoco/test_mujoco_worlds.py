@@ -296,6 +296,11 @@ def test_what_a_model_has_not_is_said_before_anything_is_built(edit, declared, s
         SpriiEnv(kind())
 
 
+def test_readings_without_a_way_to_read_them_are_refused_at_the_class():
+    with pytest.raises(ValueError, match=r"Blind has the readings torso_x; it needs read\(data\) of them"):
+        type("Blind", (MujocoWorld,), {"reading_names": ("torso_x",)})
+
+
 def test_mappings_models_and_constants_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="property 'q' of Mine acts on nothing"):
         world({"p": scale("opt.gravity")}, [multiple("p", 0.5, 2), multiple("q", 0.5, 2)])
