@@ -35,7 +35,7 @@ class Returns(BaseCallback):
 def run(steps: int = 20_000, envs: int = 64, seed: int = 0) -> float:
     """Train, evaluate; the mean return of one episode of each of as many new systems as there are environments."""
     make = lambda: VecMonitor(NativeVecEnv(gym.make_vec("sprii/PokeWorld-v0", num_envs=envs)))  # noqa: E731
-    model = PPO("CnnPolicy", make(), n_steps=64, batch_size=16 * envs, n_epochs=4, gamma=0.97, seed=seed)
+    model = PPO("CnnPolicy", make(), n_steps=64, batch_size=16 * envs, n_epochs=4, gamma=0.97, learning_rate=1e-3, seed=seed)
     model.learn(steps, Returns())
     fresh = make()
     fresh.seed(10_000 + seed)
@@ -46,7 +46,7 @@ def run(steps: int = 20_000, envs: int = 64, seed: int = 0) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=option(), default=20_000, help="frames, of all environments together")
+    parser.add_argument("--steps", type=option(most=MOST), default=20_000, help="frames, of all environments together")
     parser.add_argument("--envs", type=option(), default=64)
     parser.add_argument("--seed", type=option(least=0, most=MOST), default=0)
     run(**vars(parser.parse_args()))
