@@ -35,7 +35,9 @@ class Returns(BaseCallback):
 def run(steps: int = 20_000, envs: int = 64, seed: int = 0) -> float:
     """Train, evaluate; the mean return of one episode of each of as many new systems as there are environments."""
     make = lambda: VecMonitor(NativeVecEnv(gym.make_vec("sprii/PokeWorld-v0", num_envs=envs)))  # noqa: E731
-    model = PPO("CnnPolicy", make(), n_steps=64, batch_size=16 * envs, n_epochs=4, gamma=0.97, learning_rate=1e-3, seed=seed)
+    model = PPO(
+        "CnnPolicy", make(), n_steps=64, batch_size=16 * envs, n_epochs=4, gamma=0.97, learning_rate=1e-3, seed=seed
+    )
     model.learn(steps, Returns())
     fresh = make()
     fresh.seed(10_000 + seed)
