@@ -197,7 +197,12 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
     "same" for another episode of the present one), `state` (S,) the exact initial state, and `query`, a named
     kind of start if the world has any. Each holds for that one reset: a bare `reset()` draws a new system, or
     uses the one the constructor was given. The same seed gives the same initial state whatever the system.
+
+    While `keep_system` is true, resets without a seed or a system begin another episode of the present one: for vectors
+    of single environments, whose autoresets have no options. Snapshots leave it as it is.
     """
+
+    keep_system: bool = False
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array", "human"]}  # noqa: RUF012
 
@@ -244,7 +249,8 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
     ) -> tuple[NDArray[Any], dict[str, Any]]:
         """Begin an episode; see the class docstring for `options`. Bad options change nothing."""
         opts = self._options(options, ("system", "state", "query"))
-        choice = self._choice(opts.get("system"), None)
+        kept = self.keep_system and self.running and seed is None and opts.get("system") is None
+        choice = self._choice("same" if kept else opts.get("system"), None)
         given = opts.get("state")
         state = None if given is None else self.world.check_state(given, 1)
         query = query_code(opts.get("query"), self.world)

@@ -34,6 +34,7 @@ _WRAPPER_STATE = {
     "ContextObservation": ("_context", "_history"),
     "VectorContextObservation": ("_context", "_history", "_over"),
     "RepeatSystem": ("_begun", "_system_id"),
+    "VectorRepeatSystem": ("_begun", "_ids", "_over"),
 }
 """What is saved of a wrapper: attributes that are replaced, never written into."""
 

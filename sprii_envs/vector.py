@@ -112,6 +112,16 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         """Transitions taken in each slot's present episode, (N,)."""
         return self._tick - self._began
 
+    def keep_systems(self, mask: NDArray[np.bool_]) -> None:
+        """Which slots (N,) begin another episode of their system when they autoreset; the others draw one.
+
+        Holds until a slot's next `reset`. ValueError for another shape or type.
+        """
+        self._needs_reset()
+        if type(mask) is not np.ndarray or mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
+            raise ValueError(f"mask must be a bool array of shape ({self.num_envs},), got {mask!r}")
+        self._slots.pinned[:] = mask
+
     def reset(  # type: ignore[override]
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:

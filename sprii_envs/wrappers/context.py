@@ -1,9 +1,4 @@
-"""Observation wrappers: persistent context, the causal frame difference, the state beside the pixels; and systems that
-last for several episodes.
-
-Each observation wrapper comes for one environment and, named `Vector…`, for a vector environment in any autoreset mode,
-where the `final_obs` of ended slots are transformed like every other observation.
-"""
+"""The persistent context, known or inferred, in the observation."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
@@ -12,291 +7,17 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.checks import reals
-from sprii_envs.core import SpriiEnv
 from sprii_envs.fields import MANY, integer
 from sprii_envs.properties import PersistentProperties, unknown_name
 from sprii_envs.vector import SpriiVectorEnv
+from sprii_envs.wrappers.common import Array, VectorInner, final_observations, of_slots, said, sees_resets
 
-Array = NDArray[Any]
 Encoder = Callable[[Array, Array], ArrayLike]
 Context = str | Sequence[str] | Encoder | Mapping[str, ArrayLike]
-
-
-def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    """How a vector environment begins its next episodes; where it does not say, with the next step, as in Gymnasium."""
-    return AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-
-
-class _VectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
-    """What Gymnasium's lacks: the attributes of the single environments, and which slots have `final_obs`."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], space: spaces.Space[Any]) -> None:
-        super().__init__(env)
-        self.single_observation_space = space
-        self.observation_space = batch_space(space, self.num_envs)
-        self._mode = autoreset_mode(env)
-
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """As the wrapped environment's."""
-        return self.unwrapped.call(name, *args, **kwargs)  # type: ignore[attr-defined]
-
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """As the wrapped environment's."""
-        return self.unwrapped.get_attr(name)  # type: ignore[attr-defined]
-
-    def set_attr(self, name: str, values: Any) -> None:
-        """As the wrapped environment's."""
-        self.unwrapped.set_attr(name, values)  # type: ignore[attr-defined]
-
-    def _last(self, done: NDArray[np.bool_], infos: Mapping[str, Any]) -> tuple[NDArray[np.intp], Any]:
-        """The slots that ended an episode and began another in one step, and their last observations as one batch."""
-        rows = np.flatnonzero(done) if self._mode is AutoresetMode.SAME_STEP else _NONE
-        if not len(rows):
-            return rows, None
-        items = list(_of(infos, "final_obs", rows))
-        if isinstance(items[0], dict):
-            return rows, {name: np.stack([item[name] for item in items]) for name in items[0]}
-        return rows, np.stack(items)
-
-
-_NONE = np.zeros(0, np.intp)
-
-
-class _VectorObservation(_VectorWrapper):
-    """Gymnasium's `VectorObservationWrapper` refuses `SAME_STEP`; this one transforms its `final_obs`, in batches."""
-
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """As the wrapped environment's, with the observations transformed."""
-        observations, infos = self.env.reset(seed=seed, options=options)
-        return self.observations(observations), infos
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """As the wrapped environment's, with the observations and `final_obs` transformed."""
-        observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        rows, last = self._last(terminated | truncated, infos)
-        if len(rows):
-            infos["final_obs"] = _final(self.last(last, rows), rows, self.num_envs)
-        return self.observations(observations), rewards, terminated, truncated, infos
-
-    def observations(self, observations: Any) -> Any:
-        """Observations of all slots, transformed."""
-        raise NotImplementedError
-
-    def last(self, observations: Any, rows: NDArray[np.intp]) -> Any:
-        """The last observations of the episodes that ended in some slots, transformed."""
-        raise NotImplementedError
-
-
-def _of(infos: Mapping[str, Any], name: str, rows: NDArray[np.intp]) -> Any:
-    """What the infos say of some slots; ValueError where they say nothing, which Gymnasium fills with zeros."""
-    mask = infos.get(f"_{name}")
-    silent = rows if mask is None else rows[~mask[rows]]
-    if len(silent):
-        raise ValueError(f"the infos lack {name!r} of slots {silent.tolist()}, which have begun an episode")
-    return infos[name][rows]
-
-
-def _final(observations: Any, rows: NDArray[np.intp], n: int) -> NDArray[np.object_]:
-    """`final_obs`: one observation for each of `rows`, None for the other slots."""
-    final = np.full(n, None, object)
-    for i, row in enumerate(rows):
-        if isinstance(observations, dict):
-            final[row] = {name: batch[i] for name, batch in observations.items()}
-        else:
-            final[row] = observations[i]
-    return final
-
-
-# --- systems that last ---
-
-
-class RepeatSystem(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Keeps each system for `episodes` episodes in a row, so that related episodes are collected.
-
-    A bare reset begins another independent episode of the present system until it has had its episodes, then draws a
-    new one; a reset with a seed or a system of its own begins that system's first. The `system_id` is in the info of
-    every step too: replay buffers never see the info of a reset. For single environments, also inside a
-    `SyncVectorEnv` or Stable-Baselines3's vectors; a native vector draws within its own autoresets.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any], episodes: int = 4) -> None:
-        """`env` is one of ours, `episodes` at least 1."""
-        if not isinstance(env.unwrapped, SpriiEnv):
-            raise ValueError(f"RepeatSystem needs a single environment of sprii_envs, got {env}")
-        _sees_resets(env, "RepeatSystem")
-        episodes = integer("episodes", episodes, least=1)
-        RecordConstructorArgs.__init__(self, episodes=episodes)
-        gym.Wrapper.__init__(self, env)
-        self.episodes = episodes
-        self._begun = 0  # episodes that the present system has had, the running one included
-        self._system_id: str | None = None
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode, of the present system or of the next."""
-        if options is not None and not isinstance(options, Mapping):
-            return self.env.reset(seed=seed, options=options)  # which refuses them
-        chosen = dict(options or {})
-        if seed is None and chosen.get("system") is None and 0 < self._begun < self.episodes:
-            chosen["system"] = "same"
-        system = chosen.get("system")
-        observation, info = self.env.reset(seed=seed, options=chosen)
-        self._begun = self._begun + 1 if isinstance(system, str) and system == "same" else 1
-        self._system_id = _said(info, "system_id", "RepeatSystem")
-        return observation, info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step, with the `system_id` in its info."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return observation, reward, terminated, truncated, info | {"system_id": self._system_id}
-
-
-def _sees_resets(env: gym.Env[Any, Any], wrapper: str) -> None:
-    if env.has_wrapper_attr("autoreset"):
-        raise ValueError(f"{wrapper} does not see the resets within Gymnasium's Autoreset: put that outside, got {env}")
-
-
-def _said(info: Mapping[str, Any], name: str, wrapper: str) -> Any:
-    if name in info:
-        return info[name]
-    raise ValueError(f"the info of a reset lacks {name!r}: put {wrapper} inside the wrapper that drops it")
-
-
-# --- the causal frame difference ---
-
-
-def _pixels(space: spaces.Space[Any], wrapper: str) -> spaces.Box:
-    if isinstance(space, spaces.Box) and len(space.shape) == 3 and space.shape[-1] == 2:
-        return space
-    raise ValueError(f'{wrapper} needs pixel observations (H, W, 2), obs_type="pixels", got {space}')
-
-
-def _difference_space(space: spaces.Space[Any], channels_first: bool) -> spaces.Box:
-    pixels = _pixels(space, "TemporalDifference")
-    if pixels.dtype != np.uint8:
-        raise ValueError(f"TemporalDifference needs uint8 pixels, got {pixels}")
-    low = np.zeros(pixels.shape, np.float32)
-    low[..., 1] = -1.0
-    if channels_first:
-        low = low.transpose(2, 0, 1)
-    return spaces.Box(low, 1.0, low.shape, np.float32)
-
-
-def temporal_difference(pixels: NDArray[np.uint8], channels_first: bool = False) -> NDArray[np.float32]:
-    """(…, H, W, 2) of present and previous frame → present/255 and (present − previous)/255, float32.
-
-    (…, 2, H, W) with `channels_first`.
-    """
-    *lead, height, width, _ = pixels.shape
-    out = np.empty((*lead, 2, height, width) if channels_first else pixels.shape, np.float32)
-    present, change = (out[..., 0, :, :], out[..., 1, :, :]) if channels_first else (out[..., 0], out[..., 1])
-    present[...] = pixels[..., 0]
-    np.subtract(pixels[..., 0], pixels[..., 1], out=change, dtype=np.float32)
-    out /= np.float32(255.0)
-    return out
-
-
-class TemporalDifference(gym.ObservationWrapper[Array, Array, Array], RecordConstructorArgs):
-    """The present frame and the causal frame difference, from pixel observations.
-
-    uint8 (H, W, 2), present and previous frame, becomes float32 (H, W, 2): channel 0 present/255 in [0, 1], channel 1
-    (present − previous)/255 in [−1, 1], exactly zero in the first observation of an episode. With `channels_first` it
-    is (2, H, W), as PyTorch and the image policies of Stable-Baselines3 take floats. ValueError if the environment does
-    not observe pixels.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any], channels_first: bool = False) -> None:
-        """`env` observes pixels."""
-        RecordConstructorArgs.__init__(self, channels_first=channels_first)
-        gym.ObservationWrapper.__init__(self, env)
-        self.observation_space = _difference_space(env.observation_space, channels_first)
-        self.channels_first = channels_first
-
-    def observation(self, observation: Array) -> Array:
-        """One observation, transformed."""
-        return temporal_difference(observation, self.channels_first)
-
-
-class VectorTemporalDifference(_VectorObservation):
-    """`TemporalDifference` for vector environments: (N, H, W, 2), or (N, 2, H, W) with `channels_first`."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], channels_first: bool = False) -> None:
-        """`env` observes pixels."""
-        super().__init__(env, _difference_space(env.single_observation_space, channels_first))
-        self.channels_first = channels_first
-
-    def observations(self, observations: Array) -> Array:
-        """Observations of all slots, transformed."""
-        return temporal_difference(observations, self.channels_first)
-
-    def last(self, observations: Array, rows: NDArray[np.intp]) -> Array:
-        """Last observations, transformed."""
-        return temporal_difference(observations, self.channels_first)
-
-
-# --- the state of a pixel environment ---
-
-
-def _state_space(env: Any, pixels: spaces.Space[Any], both: bool) -> spaces.Space[Any]:
-    if not isinstance(env.unwrapped, SpriiEnv | SpriiVectorEnv):
-        raise ValueError(f"StateObservation needs an environment of sprii_envs (vectors: a native one), got {env}")
-    _pixels(pixels, "StateObservation")
-    low, high = env.unwrapped.world.observation_bounds
-    state = spaces.Box(low, high, dtype=np.float32)
-    return spaces.Dict({"pixels": pixels, "state": state}) if both else state
-
-
-class StateObservation(gym.ObservationWrapper[Any, Array, Array], RecordConstructorArgs):
-    """The state observation of an environment that observes pixels, instead of them or beside them.
-
-    The observation is what `obs_type="state"` gives, float32 (O,); with `both=True` it is
-    `{"pixels": (H, W, 2), "state": (O,)}`. ValueError if the environment does not observe pixels.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any], both: bool = False) -> None:
-        """`env` observes pixels, as they are or as their `TemporalDifference`."""
-        RecordConstructorArgs.__init__(self, both=both)
-        gym.ObservationWrapper.__init__(self, env)
-        self.observation_space = _state_space(env, env.observation_space, both)
-        self.both = both
-
-    def observation(self, observation: Array) -> Any:
-        """One observation, transformed."""
-        inner: Any = self.unwrapped
-        state = inner.world.observe(inner.state[None])[0]
-        return {"pixels": observation, "state": state} if self.both else state
-
-
-class VectorStateObservation(_VectorObservation):
-    """`StateObservation` for our native vector environments: (N, O), or a dict of batches."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], both: bool = False) -> None:
-        """`env` observes pixels, as they are or as their `VectorTemporalDifference`."""
-        super().__init__(env, _state_space(env, env.single_observation_space, both))
-        self.both = both
-
-    def observations(self, observations: Array) -> Any:
-        """Observations of all slots, transformed."""
-        return self._with(observations, self._inner.state)
-
-    def last(self, observations: Array, rows: NDArray[np.intp]) -> Any:
-        """Last observations, transformed."""
-        return self._with(observations, self._inner.final_state[rows])
-
-    @property
-    def _inner(self) -> Any:
-        return self.unwrapped
-
-    def _with(self, observations: Array, states: Array) -> Any:
-        state = self._inner.world.observe(states)
-        return {"pixels": observations, "state": state} if self.both else state
-
-
-# --- the persistent context ---
 
 
 class _Values(NamedTuple):
@@ -526,7 +247,7 @@ class ContextObservation(gym.Wrapper[Any, Array, Any, Array], RecordConstructorA
             self, _disable_deepcopy=True, context=context, size=size, history=history, normalise=normalise
         )
         gym.Wrapper.__init__(self, env)
-        _sees_resets(env, "ContextObservation")
+        sees_resets(env, "ContextObservation")
         self._source = _source(context, size, history, normalise, _properties(env), single=True)
         self.observation_space = _context_space(env.observation_space, self._source)
         self._context = np.zeros(self._source.size, np.float32)
@@ -540,7 +261,7 @@ class ContextObservation(gym.Wrapper[Any, Array, Any, Array], RecordConstructorA
             self._history = _History.begin(observation[None], self.action_space.shape or ())
             self._context = self._history.encode(_FIRST, source)[0]
         else:
-            id, values = _said(info, "system_id", "ContextObservation"), _said(info, "persistent", "ContextObservation")
+            id, values = said(info, "system_id", "ContextObservation"), said(info, "persistent", "ContextObservation")
             self._context = source([id], values[None])[0]
         return _merge(self.env.observation_space, observation, self._context), info
 
@@ -557,7 +278,7 @@ class ContextObservation(gym.Wrapper[Any, Array, Any, Array], RecordConstructorA
 _FIRST = np.zeros(1, np.intp)
 
 
-class VectorContextObservation(_VectorWrapper):
+class VectorContextObservation(VectorInner):
     """`ContextObservation` for vector environments, native or of single ones.
 
     An encoder gets the slots whose histories are equally long at once: observations (n, T+1, …) and actions (n, T, A),
@@ -607,7 +328,7 @@ class VectorContextObservation(_VectorWrapper):
             going = np.flatnonzero(~waited)
             self._put(going, self._history.encode(going, source))
         if len(rows):
-            infos["final_obs"] = _final(self._merged(last, self._context[rows]), rows, self.num_envs)
+            infos["final_obs"] = final_observations(self._merged(last, self._context[rows]), rows, self.num_envs)
         self._begin(rows if len(rows) else np.flatnonzero(waited), observations, infos)
         return self._merged(observations, self._context), rewards, terminated, truncated, infos
 
@@ -622,7 +343,7 @@ class VectorContextObservation(_VectorWrapper):
             self._history = self._history.restart(rows, observations)
             self._put(rows, self._history.encode(rows, source))
         else:
-            self._put(rows, source(_of(infos, "system_id", rows).tolist(), _of(infos, "persistent", rows)))
+            self._put(rows, source(of_slots(infos, "system_id", rows).tolist(), of_slots(infos, "persistent", rows)))
 
     def _put(self, rows: NDArray[np.intp], contexts: NDArray[np.float32]) -> None:
         self._context = self._context.copy()  # a snapshot may hold the old one
