@@ -30,7 +30,8 @@ class NativeVecEnv(VecEnv):
     next reset, and `set_options`, one mapping for all slots or a list with one for each, holds for that reset alone.
     The options are those of `SpriiEnv.reset`; for one system throughout, give `make_vec` its `system`.
 
-    With `episodes` above 1 each slot keeps its systems for so many episodes in a row, as `RepeatSystem` does.
+    With `episodes` above 1 each slot keeps its systems for so many episodes in a row, as `RepeatSystem` does, and infos
+    have its `rollout`.
 
     The info of every step also has what the last reset told of the slot's episode: `system_id`, `persistent` (F,)
     float64, read-only, and `extrapolated`. That of an episode's last step has its `terminal_observation`;
@@ -131,6 +132,8 @@ class NativeVecEnv(VecEnv):
             self.reset_infos[slot] = {}
         _spread(told, self.reset_infos)
         for slot in rows:
+            if self.episodes > 1:
+                self.reset_infos[slot]["rollout"] = int(self._begun[slot]) - 1
             self._told[slot] = {"TimeLimit.truncated": False, **self.reset_infos[slot]}
         return observations
 
