@@ -19,7 +19,7 @@ from sprii_envs.properties import (
     unknown_name,
     vary,
 )
-from sprii_envs.slots import ALL, Choice, Slots, Source, query_code, resolve
+from sprii_envs.slots import ALL, Choice, Slots, Source, check_source, query_code, resolve, system_values
 from sprii_envs.snapshots import load_generator, save_generator
 from sprii_envs.world import Array, Rollout, World, rollout, sensitivity
 
@@ -63,14 +63,7 @@ class Common:
         if render_mode is not None and render_mode not in render_modes:
             raise unknown_name("render_mode", render_mode, render_modes)
         source = _source(world, systems)
-        if source.properties.names != world.properties.names:
-            raise ValueError(
-                f"systems have properties {source.properties.names}, {world.name} has {world.properties.names}"
-            )
-        if isinstance(source, SystemSet):
-            world.properties.validate(source.values)
-            if len(source) == 0:
-                raise ValueError("systems must hold at least one system")
+        check_source(source, world.properties, world.name)
         size = rendering.image_size(image_size)
         found = source if isinstance(source, SystemSet) else None
         fixed = None if system is None else resolve(system, None, world.properties, found)
@@ -149,19 +142,7 @@ class Common:
     def _counterfactual(
         self, slot: int, systems: Any, actions: ArrayLike, state: ArrayLike | None, frames: bool
     ) -> Rollout:
-        properties = self.world.properties
-        if isinstance(systems, SystemSet):
-            values = properties.batch({name: systems.column(name) for name in systems.names}, len(systems))
-        elif isinstance(systems, System):
-            values = properties.array(systems)[None]
-        elif isinstance(systems, Mapping):
-            values = properties.batch(systems, None)
-        else:
-            try:
-                items = list(systems)
-            except TypeError:
-                raise ValueError(f"systems must be systems or (N, {len(properties)}) values, got {systems!r}") from None
-            values = np.array([properties.array(s) for s in items]).reshape(len(items), len(properties))
+        values = system_values(self.world.properties, systems)
         start = self._start(slot, state)
         size = self.image_size if frames else None
         return rollout(self.world, values, start, actions, frames=size)

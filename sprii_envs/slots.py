@@ -78,6 +78,41 @@ def resolve(system: Any, n: int | None, properties: PersistentProperties, system
     return Choice(values, content_ids(properties.names, values).astype(object), np.empty(slots, object))
 
 
+def system_values(properties: PersistentProperties, systems: Any) -> Array:
+    """Values (N, F) of a batch of systems: a `SystemSet`, `System`s, a mapping of every name, or values (N, F)."""
+    if isinstance(systems, SystemSet):
+        return properties.batch({name: systems.column(name) for name in systems.names}, len(systems))
+    if isinstance(systems, System):
+        return properties.array(systems)[None]
+    if isinstance(systems, Mapping):
+        return properties.batch(systems, None)
+    try:
+        items = list(systems)
+    except TypeError:
+        raise ValueError(f"systems must be systems or (N, {len(properties)}) values, got {systems!r}") from None
+    return np.array([properties.array(s) for s in items]).reshape(len(items), len(properties))
+
+
+def check_source(source: Source, properties: PersistentProperties, name: str) -> None:
+    """ValueError unless systems of these properties, and one at least, can be drawn from the source."""
+    if source.properties.names != properties.names:
+        raise ValueError(f"systems have properties {source.properties.names}, {name} has {properties.names}")
+    if isinstance(source, SystemSet):
+        properties.validate(source.values)
+        if len(source) == 0:
+            raise ValueError("systems must hold at least one system")
+
+
+def drawn(source: Source, u: Array) -> tuple[Array, NDArray[np.object_], NDArray[np.int64]]:
+    """Systems for uniforms (n, F): values (n, F), ids (n,), and their rows in the `SystemSet`, −1 of a distribution."""
+    if isinstance(source, SystemSet):
+        index = np.minimum((u[:, 0] * len(source)).astype(np.int64), len(source) - 1)
+        return source.values[index], source.ids[index].astype(object), index
+    values = source.from_uniforms(u)
+    ids = content_ids(source.properties.names, values).astype(object)
+    return values, ids, np.full(len(u), -1, np.int64)
+
+
 class Slots:
     """N running episodes. All arrays have the slots as leading axis; none of them is ever handed out."""
 
@@ -271,13 +306,8 @@ class Slots:
             one = self.fixed.take(np.zeros(len(u), np.intp))
             self._put(rows, one.values, one.ids, one.origin, -1)
             return
-        if isinstance(self.source, SystemSet):
-            index = np.minimum((u[:, 0] * len(self.source)).astype(np.int64), len(self.source) - 1)
-            self._put(rows, self.source.values[index], self.source.ids[index].astype(object), None, index)
-        else:
-            values = self.source.from_uniforms(u)
-            ids = content_ids(self.world.properties.names, values).astype(object)
-            self._put(rows, values, ids, None, -1)
+        values, ids, index = drawn(self.source, u)
+        self._put(rows, values, ids, None, index)
 
     def _put(self, rows: Rows, values: Array, ids: Any, origin: Any, drawn: Any) -> None:
         self.values[rows], self.ids[rows], self.origin[rows], self.drawn[rows] = values, ids, origin, drawn

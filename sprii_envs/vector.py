@@ -260,7 +260,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
             env = copy.copy(kind)
             env._slots = self._slots.copy_of(slot)
             if seed is not None:
-                env._np_random, env._np_random_seed = _generator(seed)[0], seed
+                env._np_random, env._np_random_seed = seeded(seed)[0], seed
             else:  # a stream of its own, whose seed nobody knows
                 env.np_random = np.random.default_rng(int(self._slots.key[slot]))
             for name, values in self._attributes.items():
@@ -411,7 +411,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
             keys[:] = self.np_random.integers(2**64, size=n, dtype=np.uint64)
         for i, s in enumerate(seeds):
             if s is not None:
-                keys[i] = _generator(s)[1]
+                keys[i] = seeded(s)[1][0]
         return keys, given | (not self.running)
 
     def _reset_info(self, rows: Rows) -> dict[str, Any]:
@@ -442,10 +442,10 @@ CHANGES = {
 """Methods of a single environment that change it, and what does so for a vector."""
 
 
-def _generator(seed: int) -> tuple[np.random.Generator, np.uint64]:
-    """What a single environment has of a seed after its reset: its generator, and the key drawn from it."""
+def seeded(seed: int) -> tuple[np.random.Generator, NDArray[np.uint64]]:
+    """What a single environment has of a seed after its reset: its generator, and the key (1,) drawn from it."""
     generator, _ = seeding.np_random(seed)
-    return generator, generator.integers(2**64, size=1, dtype=np.uint64)[0]
+    return generator, generator.integers(2**64, size=1, dtype=np.uint64)
 
 
 def _masked(value: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[Any]:

@@ -203,9 +203,11 @@ def _merge(space: spaces.Space[Any], observation: Any, context: NDArray[np.float
 def _properties(env: Any) -> PersistentProperties:
     base = env.unwrapped
     try:
-        if isinstance(base, VectorEnv) and not isinstance(base, SpriiVectorEnv):
+        if isinstance(base, SpriiVectorEnv):
+            return base.persistent_properties
+        if isinstance(base, VectorEnv):
             return base.get_attr("persistent_properties")[0]  # type: ignore[attr-defined]
-        return base.persistent_properties
+        return env.get_wrapper_attr("persistent_properties")
     except AttributeError as e:
         raise ValueError(f"ContextObservation needs an environment with persistent properties, got {env}") from e
 

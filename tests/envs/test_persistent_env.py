@@ -1,0 +1,369 @@
+"""Systems of any Gymnasium environment are what setting its attributes by hand gives, bit for bit."""
+
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from sprii_envs import PersistentProperties, PersistentProperty, System, SystemDistribution, SystemSet
+from sprii_envs.snapshots import get_state
+from sprii_envs.wrappers import (
+    ContextObservation,
+    PersistentEnv,
+    RepeatSystem,
+    VectorContextObservation,
+    VectorRepeatSystem,
+    without_effect,
+)
+
+POLE = {"length": (0.25, 1.0), "masspole": (0.05, 0.5)}
+
+
+def set_pole(env, values):
+    """CartPole with what it has computed from these when it was made."""
+    env.length, env.masspole = values["length"], values["masspole"]
+    env.total_mass = env.masspole + env.masscart
+    env.polemass_length = env.masspole * env.length
+
+
+def pole(**kwargs):
+    return PersistentEnv(gym.make("CartPole-v1"), POLE, set_pole, **kwargs)
+
+
+def pendulum(**kwargs):
+    return PersistentEnv(
+        gym.make("Pendulum-v1"), {"mass": (0.5, 2.0), "length": (0.5, 1.5)}, {"mass": "m", "length": "l"}, **kwargs
+    )
+
+
+def run(env, actions, **reset):
+    """All that an episode shows."""
+    shown = [env.reset(**reset)[0]]
+    for action in actions:
+        observation, reward, terminated, truncated, _ = env.step(action)
+        shown.append((observation, reward, terminated, truncated))
+        if terminated or truncated:
+            break
+    return shown
+
+
+def test_cartpole_is_one_set_by_hand():
+    env, plain = pole(), gym.make("CartPole-v1")
+    actions = np.random.default_rng(0).integers(2, size=60)
+    for length, mass in ((0.25, 0.05), (0.5, 0.1), (0.9, 0.4), (2.0, 1.0)):
+        set_pole(plain.unwrapped, {"length": length, "masspole": mass})
+        chosen = {"system": {"length": length, "masspole": mass}}
+        assert data_equivalence(run(env, actions, seed=3, options=chosen), run(plain, actions, seed=3), exact=True)
+        assert env.system == System({"length": length, "masspole": mass})
+
+
+def test_half_cheetah_is_one_set_by_hand():
+    def set_masses(env, values):
+        env.model.body_mass[1], env.model.opt.gravity[2] = values["torso"], -values["gravity"]
+
+    made = [
+        PersistentEnv(gym.make("HalfCheetah-v5"), {"torso": (3.0, 9.0), "gravity": (5.0, 15.0)}, set_masses),
+        PersistentEnv(
+            gym.make("HalfCheetah-v5"),
+            {"torso": (3.0, 9.0), "gravity": (-15.0, -5.0)},
+            {"torso": "model.body_mass[1]", "gravity": "model.opt.gravity[2]"},
+        ),
+    ]
+    plain = gym.make("HalfCheetah-v5")
+    plain.unwrapped.model.body_mass[1], plain.unwrapped.model.opt.gravity[2] = 8.0, -7.0
+    actions = np.random.default_rng(0).uniform(-1, 1, (20, 6)).astype(np.float32)
+    want = run(plain, actions, seed=1)
+    for env, sign in zip(made, (1, -1), strict=True):
+        chosen = {"system": {"torso": 8.0, "gravity": sign * 7.0}}
+        assert data_equivalence(run(env, actions, seed=1, options=chosen), want, exact=True)
+    assert not data_equivalence(run(gym.make("HalfCheetah-v5"), actions, seed=1), want, exact=True)
+
+
+def test_infos_tell_the_system_as_ours_do():
+    env = pendulum()
+    _, info = env.reset(seed=0)
+    values = dict(zip(("mass", "length"), info["persistent"].tolist(), strict=True))
+    assert env.unwrapped.m == values["mass"]
+    assert env.unwrapped.l == values["length"]
+    assert info["system_id"] == System(values).id == env.system.id
+    assert info["persistent"].dtype == np.float64
+    assert info["extrapolated"] is False
+    assert env.reset(options={"system": {"mass": 9.0, "length": 1.0}})[1]["extrapolated"] is True
+    assert env.persistent_properties.names == ("mass", "length")
+    assert env.persistent_properties.nominal.tolist() == [1.0, 1.0]  # what the environment has by itself
+    env.reset(options={"x_init": 0.01, "y_init": 0.01})  # Pendulum's own: how far it begins from upright
+    assert abs(env.unwrapped.state[0]) <= 0.01
+    # The same properties, source, seed and episode give the same systems as an environment of sprii_envs.
+    ours = gym.make("sprii/Pendulum-v0")
+    source = SystemDistribution(ours.unwrapped.persistent_properties)
+    ours = gym.make("sprii/Pendulum-v0", systems=source)
+    theirs = PersistentEnv(gym.make("Pendulum-v1"), source.properties, {"mass": "m", "length": "l"}, systems=source)
+    for seed in (7, None, None):
+        assert ours.reset(seed=seed)[1]["system_id"] == theirs.reset(seed=seed)[1]["system_id"]
+
+
+def test_an_episode_is_a_function_of_seed_and_number():
+    first, second = pole(), pole()
+    runs = []
+    for env, steps in ((first, 3), (second, 9)):
+        seen = []
+        for episode in range(5):
+            observation, info = env.reset(seed=5 if episode == 0 else None)
+            seen.append((observation.tolist(), info["system_id"]))
+            for _ in range(steps):
+                if any(env.step(env.action_space.sample())[2:4]):
+                    break
+        runs.append(seen)
+    assert runs[0] == runs[1]
+    assert len({id for _, id in runs[0]}) == 5
+    assert len({str(start) for start, _ in runs[0]}) == 5
+    # The initial state is that of the plain environment, and of the seed whatever the system.
+    assert runs[0][0][0] == gym.make("CartPole-v1").reset(seed=5)[0].tolist()
+    pinned = pole(system={"length": 0.4, "masspole": 0.2})
+    assert [pinned.reset(seed=5 if k == 0 else None)[0].tolist() for k in range(5)] == [start for start, _ in runs[0]]
+    assert pinned.system == System({"length": 0.4, "masspole": 0.2})
+    assert not np.array_equal(pole().reset()[0], pole().reset()[0])  # without a seed, by chance
+
+
+def test_same_sets_and_pinned_systems():
+    env = pole()
+    with pytest.raises(ValueError, match="'same' needs a system"):
+        env.reset(options={"system": "same"})
+    with pytest.raises(ResetNeeded):
+        _ = env.system
+    id = env.reset(seed=0)[1]["system_id"]
+    assert env.reset(options={"system": "same"})[1]["system_id"] == id
+    assert env.reset(seed=9, options={"system": "same"})[1]["system_id"] == id
+    assert env.reset()[1]["system_id"] != id
+    env.keep_system = True
+    kept = env.system.id
+    assert env.reset()[1]["system_id"] == kept
+    assert env.reset(seed=1)[1]["system_id"] != kept
+    few = SystemSet(env.persistent_properties, [[0.3, 0.1], [0.9, 0.2]], ids=["short", "long"])
+    env = pole(systems=few)
+    env.reset(options={"system": "long"})
+    assert env.unwrapped.length == 0.9
+    assert env.system == few["long"]
+    assert {env.reset()[1]["system_id"] for _ in range(20)} == {"short", "long"}
+    assert env.systems is few
+    assert env.distribution is None
+    levels = SystemDistribution(few.properties, {"length": [0.3, 0.6]})
+    env = pole(systems=levels)
+    assert {float(env.reset()[1]["persistent"][0]) for _ in range(20)} == {0.3, 0.6}
+
+
+@pytest.mark.parametrize("make", [pole, pendulum])
+def test_counterfactuals_are_independent_rollouts(make):
+    env = make()
+    env.reset(seed=2)
+    env.action_space.seed(0)
+    before, after = [np.array([env.action_space.sample() for _ in range(n)]) for n in (4, 6)]
+    for action in before:
+        env.step(action)
+    systems = env.vary("length", [0.3, 0.8, 1.4])
+    found = env.counterfactual(systems, after)
+    assert (found.values == systems.values).all()
+    for row in range(len(systems)):
+        other = make()  # brought to the same state in the first system, and put into the other by its own setter
+        other.reset(seed=2)
+        for action in before:
+            seen = other.step(action)
+        other._put(other.unwrapped, systems.values[row])
+        assert np.array_equal(found.observations[row, 0], seen[0])
+        assert found.lengths[row] == len(after)
+        for t, action in enumerate(after):
+            observation, reward, *_ = other.step(action)
+            assert np.array_equal(found.observations[row, t + 1], observation)
+            assert found.rewards[row, t] == reward
+    present = env.counterfactual(env.system, after)
+    assert np.array_equal(present.observations[0, 1:], [env.step(action)[0] for action in after])
+    assert not np.array_equal(found.observations[0], found.observations[1])
+
+
+def test_counterfactuals_end_with_the_episode():
+    env = pole()
+    env.reset(seed=0)
+    found = env.counterfactual(env.vary("length", [0.25, 1.0]), np.ones(100, np.int64))
+    assert (found.lengths < 30).all()
+    assert found.terminated.all()
+    for row, length in enumerate(found.lengths):
+        assert found.observations[row, length].any()
+        assert not found.observations[row, length + 1 :].any()
+        assert found.rewards[row].sum() == length
+    for _ in range(100):
+        if env.step(1)[2]:
+            break
+    with pytest.raises(ResetNeeded, match="no running episode"):
+        env.counterfactual(env.vary("length", [0.25]), [1])
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="not in Discrete"):
+        env.counterfactual(env.vary("length", [0.25]), [2])
+
+
+def test_without_effect_finds_attributes_that_nothing_reads():
+    trap = PersistentEnv(gym.make("CartPole-v1"), {"masscart": (0.5, 2.0), "length": (0.25, 1.0)})
+    assert without_effect(trap, starts=2) == ("masscart",)  # `total_mass` has been computed from it
+    assert without_effect(RepeatSystem(pole()), starts=2) == ()
+    assert without_effect(gym.make("sprii/Pendulum-v0"), starts=1, steps=8) == ()
+    with pytest.raises(ValueError, match="needs an environment with persistent properties"):
+        without_effect(gym.make("CartPole-v1"))
+
+
+def test_checkers_specs_and_time_limits():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*is different from the unwrapped version")
+        check_env(PersistentEnv(gym.make("MountainCarContinuous-v0", render_mode="rgb_array"), {"power": (1e-3, 2e-3)}))
+    again = gym.make(pole(system={"length": 0.4, "masspole": 0.2}).spec)
+    again.reset(seed=0)
+    assert again.get_wrapper_attr("system") == System({"length": 0.4, "masspole": 0.2})
+    gym.register(
+        "PersistentPole-v0",
+        lambda: PersistentEnv(gym.make("CartPole-v1").unwrapped, POLE, set_pole),
+        max_episode_steps=5,
+    )
+    outside = gym.make("PersistentPole-v0")  # the limit around it, and not within
+    id = outside.reset(seed=0)[1]["system_id"]
+    assert [outside.step(0)[3] for _ in range(5)] == [False] * 4 + [True]
+    assert outside.reset(options={"system": "same"})[1]["system_id"] == id
+
+
+def test_contexts_show_or_hide_the_system():
+    env = pendulum(system={"mass": 2.0, "length": 0.5})
+    assert env.reset(seed=0)[0].shape == (3,)
+    assert ContextObservation(env, "all").reset(seed=0)[0][3:].tolist() == [1.0, -1.0]
+    assert ContextObservation(env, ["length"], normalise=False).reset(seed=0)[0][3:].tolist() == [0.5]
+    assert ContextObservation(env, "none").reset(seed=0)[0].shape == (3,)
+    coded = ContextObservation(env, lambda seen, done: [len(done)], size=1)
+    coded.reset(seed=0)
+    assert coded.step([0.0])[0][3:].tolist() == [1.0]
+    envs = VectorContextObservation(SyncVectorEnv([pendulum] * 2))
+    observations, infos = envs.reset(seed=0)
+    assert np.allclose(observations[:, 3:], (infos["persistent"] - [1.25, 1.0]) / [0.75, 0.5])
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_systems_last_in_vectors(kind, mode):
+    """Under VectorRepeatSystem a slot does what RepeatSystem around its environment does."""
+    limited = lambda: PersistentEnv(gym.make("Pendulum-v1", max_episode_steps=3), {"m": (0.5, 2.0)})  # noqa: E731
+    envs = VectorRepeatSystem(kind([limited] * 2, autoreset_mode=mode), episodes=2)
+    singles = SyncVectorEnv([lambda: RepeatSystem(limited(), 2)] * 2, autoreset_mode=mode)
+    try:
+        envs.reset(seed=0), singles.reset(seed=0)
+        for _ in range(20):
+            actions = envs.action_space.sample()
+            got, want = envs.step(actions), singles.step(actions)
+            assert all(np.array_equal(a, b) for a, b in zip(got[:4], want[:4], strict=True))
+            assert all(np.array_equal(got[4][name], want[4][name]) for name in ("system_id", "rollout"))
+            done = want[2] | want[3]
+            if mode is AutoresetMode.DISABLED and done.any():
+                envs.reset(options={"reset_mask": done.copy()}), singles.reset(options={"reset_mask": done.copy()})
+    finally:
+        envs.close()
+
+
+def test_stable_baselines3_trains_on_it():
+    sb3 = pytest.importorskip("stable_baselines3")
+    env = RepeatSystem(ContextObservation(pole(), "all"), episodes=2)
+    model = sb3.PPO("MlpPolicy", env, n_steps=32, batch_size=32, device="cpu", seed=0).learn(64)
+    assert model.observation_space.shape == (6,)
+
+
+class Odd(gym.Env):
+    """Somebody's environment, with attributes of every kind."""
+
+    observation_space = action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    flag, word, count = True, "a", 3
+
+    def __init__(self):
+        self.single, self.whole = np.zeros(2, np.float32), np.zeros(2, np.int64)
+        self.forgets = 1.0
+
+    @property
+    def fixed(self):
+        return 1.0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.forgets = 1.0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("missing", "Odd has no attribute 'missing'"),
+        ("single[5]", r"has no attribute 'single\[5\]'"),
+        ("flag", "'flag' of Odd is True, and no number"),
+        ("word", "'word' of Odd is 'a', and no number"),
+        ("single", "and no number"),
+        ("fixed", "'fixed' of Odd cannot be set"),
+        ("whole[0]", "keeps 0.0 where 0.5 was written"),
+        ("single[0] + 1", "names joined by dots"),
+        ("__import__('os')", "names joined by dots"),
+    ],
+)
+def test_attributes_that_cannot_be_set_are_refused_at_once(path, message):
+    with pytest.raises(ValueError, match=message):
+        PersistentEnv(Odd(), {"p": (0.5, 2.0)}, {"p": path})
+
+
+def test_attributes_of_arrays_and_lists():
+    env = PersistentEnv(Odd(), {"a": (0.1, 2.0), "count": (0.5, 2.0)}, {"a": "single[1]"})
+    env.reset(options={"system": {"a": 0.1, "count": 1.5}})
+    assert env.unwrapped.single.tolist() == [0.0, np.float32(0.1)]  # float32 keeps what it can
+    assert (env.unwrapped.count, Odd.count) == (1.5, 3)  # the class keeps its own
+
+
+def test_what_a_reset_overwrites_is_refused():
+    env = PersistentEnv(Odd(), {"forgets": (0.5, 2.0)})
+    with pytest.raises(ValueError, match=r"the reset of .* changed 'forgets' from .* to 1\.0"):
+        env.reset(seed=0)
+
+
+def failing(env, values):
+    env.lenght += 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PersistentEnv(gym.make("CartPole-v1"), POLE, failing), r"set\(env, .*raised AttributeError.*lenght"),
+        (lambda: PersistentEnv(gym.make("CartPole-v1"), POLE, {"lenght": "length"}), "did you mean 'length'"),
+        (lambda: PersistentEnv(gym.make("CartPole-v1"), POLE, {"masspole": "length"}), "two properties set one"),
+        (lambda: PersistentEnv(gym.make("CartPole-v1"), POLE, "length"), "a function set"),
+        (lambda: PersistentEnv(gym.make("CartPole-v1"), {}), "name one at least"),
+        (lambda: PersistentEnv(gym.make("CartPole-v1"), {"length": 0.5}), r"legal: \(low, high\)"),
+        (lambda: PersistentEnv(gym.make("CartPole-v1"), {"length": (1.0, 0.5)}), "finite low < high"),
+        (lambda: PersistentEnv(gym.make("sprii/Pendulum-v0"), {"x": (0, 1)}), "has persistent properties already"),
+        (lambda: PersistentEnv(SyncVectorEnv([pole]), POLE), "single environment"),
+        (lambda: PersistentEnv(gym.wrappers.Autoreset(gym.make("CartPole-v1")), POLE), "put that outside"),
+        (lambda: pole(systems="train"), "SystemSet or a SystemDistribution, got str"),
+        (lambda: pole(systems=SystemDistribution([PersistentProperty("x", "x", "1", 0, 1, 0.5)])), "systems have prop"),
+        (lambda: pole(system={"length": -1.0, "masspole": 0.1}), "property 'length' = -1.0 is not physical"),
+        (lambda: get_state(pole()), "only environments of sprii_envs can be saved"),
+    ],
+)
+def test_bad_declarations_are_refused_at_once(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_bad_resets_change_nothing():
+    env = pole()
+    env.reset(seed=0)
+    before = env.system, env.unwrapped.length
+    for options in ({"system": {"length": 0.5}}, {"system": "long"}, {"system": {"length": -1, "masspole": 1}}, ["x"]):
+        with pytest.raises(ValueError, match=r"masspole|id|physical|mapping"):
+            env.reset(options=options)
+    assert (env.system, env.unwrapped.length) == before
+    declared = PersistentProperties([PersistentProperty("length", "L", "m", 0.25, 1.0, 0.5, "log")])
+    assert PersistentEnv(gym.make("CartPole-v1"), declared).persistent_properties == declared
