@@ -1,25 +1,22 @@
 """Several episodes of each of several systems, from a live environment."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from sprii_envs.collection.episodes import RelatedEpisodes
 from sprii_envs.collection.policies import actor
 from sprii_envs.collection.recorder import Recorder
 from sprii_envs.collection.spaces import legal_action
-from sprii_envs.collection.systems import Choose, Told, chooser
+from sprii_envs.collection.systems import Choose, chooser
+from sprii_envs.collection.vectors import Progress, vector
 from sprii_envs.fields import MANY, WORD, integer
 from sprii_envs.properties import System, SystemSet
 from sprii_envs.relations.streams import COLLECTION, stream
-from sprii_envs.vector import SpriiVectorEnv
-
-Progress = Callable[[int, int], None]
 
 
 def collect_related(
@@ -40,10 +37,12 @@ def collect_related(
     env : one of
 
         - ours, single or vector (many episodes at once), wrapped or not;
-        - any environment that tells `info["system_id"]` at reset and takes the reset option {"system": "same"};
+        - any environment that tells `info["system_id"]` at reset and takes the reset option {"system": "same"}, such as
+          a `PersistentEnv`, or a `SyncVectorEnv` or `AsyncVectorEnv` of such; with `SAME_STEP`, of ours or
+          `PersistentEnv`s only;
         - CARL's kind, with `contexts` and `context_id`; episodes of equal contexts are of one system, and the
           "obs" of the observations is recorded;
-        - any other single one, with `choose`
+        - any other single one, or a `SyncVectorEnv` of such, with `choose`
     policy : None for uniformly random actions, a model with `predict` (Stable-Baselines3) or a function of the
         observation; a vector environment gives them batches. Actions must be in the space and are recorded and done
         in its type.
@@ -72,9 +71,7 @@ def collect_related(
     # generator, which takes 32 bits.
     seeds = np.stack([stream(seed, k, COLLECTION).integers(2**31, size=(each, 2)) for k in range(total)])
     if isinstance(env, VectorEnv):
-        if choose is not None:
-            raise ValueError("choose= is for single environments: it sets one system at a time")
-        return _Vector(env, steps, total * each).collect(policy, systems, seeds, progress)
+        return vector(env, steps, total * each, choose).collect(policy, systems, seeds, progress)
     return _Single(env, steps, total * each).collect(policy, systems, seeds, choose, progress)
 
 
@@ -118,91 +115,3 @@ class _Single(Recorder):
                 if progress:
                     progress(row, self.episodes)
         return self.finished()
-
-
-class _Vector(Recorder):
-    """As many systems at once as one of our vector environments has slots; the same episodes as from a single one."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], steps: int, episodes: int) -> None:
-        if not isinstance(env.unwrapped, SpriiVectorEnv):
-            raise ValueError(
-                f"collection from a {type(env.unwrapped).__name__} is not supported: pass one of our vector "
-                "environments (gym.make_vec of a sprii id), or a single environment"
-            )
-        super().__init__(env, steps, episodes)
-        self.slots: SpriiVectorEnv = env.unwrapped
-
-    def collect(
-        self, policy: Any, systems: Any, seeds: NDArray[np.int64], progress: Progress | None
-    ) -> RelatedEpisodes:
-        total, each = seeds.shape[:2]
-        n = self.slots.num_envs
-        given = None if isinstance(systems, int) else [s if isinstance(s, str | System) else System(s) for s in systems]
-        for turn in range(math.ceil(total / n)):
-            # Slots beyond the last system repeat it; their episodes are not kept.
-            which = np.minimum(np.arange(turn * n, turn * n + n), total - 1)
-            kept = min(n, total - turn * n)
-            chosen: Any = None if given is None else [given[k] for k in which]
-            for rollout in range(each):
-                options = None if chosen is None else {"system": chosen}
-                observations, info = self.env.reset(seed=seeds[which, rollout, 0].tolist(), options=options)
-                # An autoreset draws another system, after which "same" would be the wrong one.
-                chosen = [self.slots.system(slot) for slot in range(n)] if chosen is None else chosen
-                rows = which[:kept] * each + rollout
-                self._tell(rows, each, info)
-                act = actor(policy, self.action_space, seeds[which, rollout, 1].tolist(), self.steps, batched=True)
-                self._run(rows, observations, act)
-                if progress:
-                    progress(turn * n * each + kept * (rollout + 1), self.episodes)
-        return self.finished()
-
-    def _tell(self, rows: NDArray[np.int64], each: int, info: Mapping[str, Any]) -> None:
-        names, values = self.slots.persistent_properties.names, self.slots.values.tolist()
-        ids = self.slots.system_ids
-        for slot, row in enumerate(rows.tolist()):
-            first = row - row % each
-            told = Told(ids[slot], dict(zip(names, values[slot], strict=True)))
-            self.tell(row, told, None if row == first else first, info)
-
-    def _run(self, rows: NDArray[np.int64], observations: Any, act: Any) -> None:
-        """One episode in each of the first slots, until the last of them has ended."""
-        running = np.arange(len(rows))
-        self.observe(rows, 0, _take(observations, running))
-        for t in range(self.steps):
-            actions = legal_action(act(observations, t), self.action_space, self.slots.num_envs)
-            observations, rewards, terminated, truncated, info = self.env.step(actions)
-            done = terminated | truncated
-            seen = observations
-            if done.any() and self.slots.autoreset_mode is AutoresetMode.SAME_STEP:
-                seen = _with_final(observations, info["final_obs"], done)
-            self.act(rows[running], t, actions[running], rewards[running])
-            self.observe(rows[running], t + 1, _take(seen, running))
-            self.end(rows[running], terminated[running], truncated[running])
-            running = running[~done[running]]
-            if not len(running):
-                return
-            if self.slots.autoreset_mode is AutoresetMode.DISABLED and done.any():
-                observations, _ = self.env.reset(options={"reset_mask": done})
-
-
-def _take(observations: Any, rows: NDArray[np.intp]) -> Any:
-    if isinstance(observations, Mapping):
-        return {key: _take(part, rows) for key, part in observations.items()}
-    return observations[rows]
-
-
-def _with_final(observations: Any, final: Any, done: NDArray[np.bool_]) -> Any:
-    """Observations with the final ones of the slots that have ended, (N,) objects."""
-    if isinstance(observations, Mapping):
-        slots = np.flatnonzero(done)
-        parts = {}
-        for key, part in observations.items():
-            inner = np.full(len(done), None, object)
-            for slot in slots:
-                inner[slot] = final[slot][key]
-            parts[key] = _with_final(part, inner, done)
-        return parts
-    seen = observations.copy()
-    for slot in np.flatnonzero(done):
-        seen[slot] = final[slot]
-    return seen

@@ -1,7 +1,7 @@
 """How an environment is given a system, and how it tells which one it runs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -81,11 +81,25 @@ class ByHook:
 
     def reset(self, item: Any, first: bool, seed: int) -> tuple[Any, dict[str, Any], Told | None]:
         """Begin an episode of `item` as `choose` sets it; where the environment tells nothing, that is the system."""
+        observation, info = self.env.reset(seed=seed, options=self.options(item))
+        return observation, info, told(self.env, observation, info) or self.told(item)
+
+    def options(self, item: Any) -> dict[str, Any] | None:
+        """Put the environment in the system `item`; the options of its next reset."""
         options = self.choose(self.env, item)
         if options is not None and not isinstance(options, Mapping):
             raise ValueError(f"choose must return None or reset options, a mapping; it returned {options!r}")
-        observation, info = self.env.reset(seed=seed, options=None if options is None else dict(options))
-        return observation, info, told(self.env, observation, info) or _of_item(item)
+        return None if options is None else dict(options)
+
+    @staticmethod
+    def told(item: Any) -> Told:
+        """`item` as a system."""
+        if isinstance(item, System):
+            return Told(item.id, dict(item))
+        if isinstance(item, Mapping):
+            values = {str(name): _scalar(value) for name, value in item.items()}
+            return Told(system_label(dict(sorted(values.items()))), values)
+        return Told(_label(item), {})
 
 
 def chooser(env: gym.Env[Any, Any], systems: Any, choose: Choose | None) -> ByOption | ByContext | ByHook:
@@ -97,7 +111,14 @@ def chooser(env: gym.Env[Any, Any], systems: Any, choose: Choose | None) -> ByOp
     return ByOption(env, systems)
 
 
-def told(env: gym.Env[Any, Any], observation: Any, info: Mapping[str, Any]) -> Told | None:
+class Asked(Protocol):
+    """What is asked of an environment."""
+
+    def has_wrapper_attr(self, name: str) -> bool: ...
+    def get_wrapper_attr(self, name: str) -> Any: ...
+
+
+def told(env: Asked, observation: Any, info: Mapping[str, Any]) -> Told | None:
     """The system that a reset tells of, or None: `info["system_id"]`, else a whole context, else an observed one."""
     if "system_id" in info:
         return Told(_label(info["system_id"]), _persistent(env, info.get("persistent")))
@@ -111,7 +132,7 @@ def told(env: gym.Env[Any, Any], observation: Any, info: Mapping[str, Any]) -> T
     return Told(_label(info["context_id"]), {}) if "context_id" in info else None
 
 
-def _contexts(env: gym.Env[Any, Any], observation: Any, info: Mapping[str, Any]) -> list[Any]:
+def _contexts(env: Asked, observation: Any, info: Mapping[str, Any]) -> list[Any]:
     """Where a context may be read, the most complete first: an observed one may leave features out."""
     number, whole = info.get("context_id"), None
     if number is not None and env.has_wrapper_attr("contexts"):
@@ -122,7 +143,7 @@ def _contexts(env: gym.Env[Any, Any], observation: Any, info: Mapping[str, Any])
     return [info.get("context"), whole, observed]
 
 
-def _persistent(env: gym.Env[Any, Any], persistent: Any) -> dict[str, Any]:
+def _persistent(env: Asked, persistent: Any) -> dict[str, Any]:
     if persistent is None:
         return {}
     if isinstance(persistent, Mapping):
@@ -131,15 +152,6 @@ def _persistent(env: gym.Env[Any, Any], persistent: Any) -> dict[str, Any]:
     declared = env.get_wrapper_attr("persistent_properties") if env.has_wrapper_attr("persistent_properties") else None
     names = declared.names if declared is not None else [f"persistent_{i}" for i in range(len(values))]
     return dict(zip(names, values, strict=True))
-
-
-def _of_item(item: Any) -> Told:
-    if isinstance(item, System):
-        return Told(item.id, dict(item))
-    if isinstance(item, Mapping):
-        values = {str(name): _scalar(value) for name, value in item.items()}
-        return Told(system_label(dict(sorted(values.items()))), values)
-    return Told(_label(item), {})
 
 
 def _scalar(value: Any) -> Any:

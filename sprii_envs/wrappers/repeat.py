@@ -117,6 +117,11 @@ class VectorRepeatSystem(VectorInner):
         if not isinstance(options, Mapping | None) or fresh.shape != (n,) or seeded.shape != (n,):
             return inner(seed=seed, options=options)  # which refuses them
         fresh = fresh.astype(np.bool_)
+        if (self._over & fresh).any() and not getattr(self.unwrapped, "shared_memory", True):
+            raise ValueError(
+                f"{self.env} forgets resets of ended slots and begins their episodes twice: make it with "
+                "shared_memory=True, or step them once before"
+            )
         system = chosen.get("system")
         if system is None:
             stay = fresh & ~seeded & (self._begun > 0) & (self._begun < self.episodes)

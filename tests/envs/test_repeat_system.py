@@ -300,6 +300,21 @@ def test_vectors_with_contexts_and_snapshots():
         assert same(*(env.step(np.full((3, 1), 0.1, np.float32)) for env in made))
 
 
+def test_a_vector_that_forgets_resets_is_told_of():
+    """Gymnasium's processes without shared memory reset an ended slot again in the next step."""
+    make = lambda: gym.make(ID, max_episode_steps=1)  # noqa: E731
+    env = VectorRepeatSystem(AsyncVectorEnv([make], shared_memory=False))
+    try:
+        env.reset(seed=0)
+        env.step(np.zeros((1, 1), np.float32))
+        with pytest.raises(ValueError, match="forgets resets"):
+            env.reset()
+        env.step(np.zeros((1, 1), np.float32))
+        env.reset()
+    finally:
+        env.close()
+
+
 def test_vectors_that_cannot_keep_their_systems_are_refused():
     own = lambda mode: SyncVectorEnv([Own] * 2, autoreset_mode=mode)  # noqa: E731
     for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
