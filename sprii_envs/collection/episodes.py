@@ -1,6 +1,8 @@
 """Collected episodes: padded columns in memory, and their table."""
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +12,9 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.banks.ranges import ranges
+from sprii_envs.banks.recorded import RecordedBank, Recording, StreamSpec
 from sprii_envs.banks.store import WindowStore
+from sprii_envs.files import StrPath
 from sprii_envs.relations import EpisodeTable
 
 Columns = Mapping[str, NDArray[Any]]
@@ -63,6 +67,55 @@ class RelatedEpisodes(WindowStore):
         rows = self.table.locate(episodes)
         found = ranges(self.table["length"], _fewer(column), rows, starts, length, column)
         return array[found.rows[:, None], found.begins[:, None] + np.arange(found.length)]
+
+    def save(
+        self, folder: StrPath, *, split: Sequence[str] | NDArray[np.str_] | None = None, sealed: tuple[str, ...] = ()
+    ) -> RecordedBank:
+        """Write them to a folder as a recorded bank and open it; `open_store(folder)` opens it again.
+
+        Columns and table are the same, except that "observations/<key>" is "observations.<key>", as a file is named
+        after it, and that the table has a `split`: `split` (E,), or "train" throughout. Those `sealed` are kept for one
+        last evaluation. A save that was killed is ended by the next of the same episodes. StoreError for a folder that
+        is not empty; ValueError for splits that are not one an episode, and keys that one file would be named after.
+        """
+        labels = {name: self.table[name].tolist() for name in self.table.columns}
+        if split is not None:
+            labels["split"] = [str(name) for name in split]
+            if len(labels["split"]) != len(self):
+                raise ValueError(f"split must name one for each of {len(self)} episodes, got {len(labels['split'])}")
+        names = {name: name.replace("/", ".") for name in self.columns}
+        if len(set(names.values())) != len(names):
+            raise ValueError(f"two columns are named alike in files: {', '.join(names.values())}")
+        streams = {
+            names[name]: StreamSpec(
+                array.shape[2:],
+                array.dtype.str,
+                per="transition" if _fewer(name) else "observation",
+                finite=bool(np.isfinite(array).all()),
+            )
+            for name, array in self.columns.items()
+        }
+        origin = {
+            "source": "collect_related",
+            "environment": None if self.env_spec is None else self.env_spec.id,
+            "observation_space": str(self.observation_space),
+            "action_space": str(self.action_space),
+            "episodes": self._digest(labels),
+        }
+        with Recording(folder, streams, origin=origin, sealed=sealed) as recording:
+            for row in range(recording.done, len(self)):
+                arrays = {names[name]: array for name, array in self.episode(row).items()}
+                recording.append(arrays, **{name: column[row] for name, column in labels.items()})
+        return RecordedBank(folder)
+
+    def _digest(self, labels: Mapping[str, Any]) -> str:
+        """SHA-256 of everything, so that a killed save is not ended with other episodes."""
+        digest = hashlib.sha256(json.dumps(labels, sort_keys=True).encode())
+        for name in sorted(self.columns):
+            array = np.ascontiguousarray(self.columns[name])
+            digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+            digest.update(array.data.cast("B") if array.size else b"")
+        return digest.hexdigest()
 
     def to_minari(self, dataset_id: str, *, about: Mapping[str, Any] | None = None) -> Any:
         """Write them to a local Minari dataset and return it; what the table tells becomes episode metadata.
