@@ -88,7 +88,7 @@ class Recorder:
             raise ValueError(
                 "the environment does not tell its system: a reset must give info['system_id'], info['context'] or "
                 f"info['context_id'], or a 'context' in the observation (info has: {', '.join(info) or 'nothing'}); "
-                "otherwise pass choose="
+                "otherwise pass choose=, or give it systems with sprii_envs.wrappers.PersistentEnv"
             )
         before = told if of is None else self.told[of]
         if before is not None and told.label != before.label:

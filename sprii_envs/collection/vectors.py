@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from sprii_envs.collection.episodes import RelatedEpisodes
@@ -137,6 +137,14 @@ class Foreign(Batch):
                 f"the environments of {env} draw other systems in the resets within their steps, and have no "
                 "`keep_system`: make the vector with autoreset_mode=AutoresetMode.DISABLED or NEXT_STEP"
             )
+
+        layer: Any = env
+        while self.keeps and isinstance(layer, VectorWrapper):
+            if hasattr(layer, "rollouts"):  # VectorRepeatSystem
+                raise ValueError(
+                    f"{env} draws systems by itself, within its steps: pass the vector inside it, {layer.env}"
+                )
+            layer = layer.env
 
     def collect(
         self, policy: Any, systems: int | Sequence[Any], seeds: NDArray[np.int64], progress: Progress | None

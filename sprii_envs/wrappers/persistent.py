@@ -1,6 +1,7 @@
 """Systems for any Gymnasium environment: persistent properties over its attributes, or over a function of yours."""
 
 import copy
+import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.checks import is_real
@@ -88,12 +90,13 @@ class PersistentEnv(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         and an environment that has persistent properties or resets within its steps.
         """
         if not isinstance(env, gym.Env):
-            raise ValueError(f"PersistentEnv needs a single environment, got {env!r}: wrap those within a vector")
+            inside = "wrap the environments inside it" if isinstance(env, VectorEnv) else "pass gym.make(...)"
+            raise ValueError(f"PersistentEnv needs a single environment, got {env!r}: {inside}")
         sees_resets(env, "PersistentEnv")
         if env.has_wrapper_attr("persistent_properties"):
             raise ValueError(f"{env} has persistent properties already")
-        if isinstance(properties, Iterable) and not isinstance(properties, PersistentProperties | Mapping):
-            properties = tuple(properties)  # an iterator can be read once
+        if not isinstance(properties, PersistentProperties | Mapping):
+            properties = _listed(properties)
         RecordConstructorArgs.__init__(
             self, _disable_deepcopy=True, properties=properties, set=set, system=system, systems=systems
         )
@@ -144,6 +147,8 @@ class PersistentEnv(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             raise ValueError(f"reset options must be a mapping, got {options!r}")
         rest = dict(options or {})
         wanted, seed = rest.pop("system", None), check_seed(seed)
+        if near := difflib.get_close_matches("system", map(str, rest), n=1, cutoff=0.8):
+            raise ValueError(f"unknown reset option {near[0]!r}; did you mean 'system'?")
         if seed is None and wanted is None and self.keep_system and self._system is not None:
             wanted = "same"
         key, episode = (self._key, self._episode) if seed is None else (seeded(seed)[1], 0)
@@ -192,7 +197,7 @@ class PersistentEnv(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         terminal = np.zeros(n, np.bool_)
         for row, of in enumerate(values):
             try:
-                env = copy.deepcopy(self.env)
+                env = _copied(self.env)
             except Exception as error:  # whatever an environment holds
                 raise ValueError(f"{self.env} cannot be copied, which counterfactual needs: {error}") from error
             self._put(env.unwrapped, of)
@@ -230,6 +235,23 @@ class PersistentEnv(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return {}
 
 
+def _copied(env: gym.Env[Any, Any]) -> Any:
+    """A deep copy of an environment and its wrappers as they stand.
+
+    Of each its attributes: `EzPickle`, of Gymnasium's robots, would make a new environment out of its arguments.
+    """
+    layers, memo = [env], {}
+    while isinstance(layers[-1], gym.Wrapper):
+        layers.append(layers[-1].env)
+    for layer in reversed(layers):
+        if hasattr(layer, "__deepcopy__"):
+            copy.deepcopy(layer, memo)
+        else:
+            memo[id(layer)] = new = object.__new__(type(layer))
+            vars(new).update(copy.deepcopy(vars(layer), memo))
+    return memo[id(env)]
+
+
 def declared(properties: Properties, present: Mapping[str, float]) -> PersistentProperties:
     """Properties as declared; the nominal value of one in short, (low, high), is the present one, else the middle.
 
@@ -242,6 +264,19 @@ def declared(properties: Properties, present: Mapping[str, float]) -> Persistent
     if len(made) == 0:
         raise ValueError("properties must name one at least")
     return made
+
+
+def _listed(properties: Any) -> tuple[PersistentProperty, ...]:
+    """Declarations out of an iterable; ValueError for anything else."""
+    given: tuple[Any, ...] = (
+        tuple(properties) if isinstance(properties, Iterable) and not isinstance(properties, str) else (properties,)
+    )
+    if all(isinstance(p, PersistentProperty) for p in given):
+        return given
+    raise ValueError(
+        f"properties are {properties!r}; legal: name → (low, high), as {{'length': (0.25, 1.0)}}, or a "
+        "PersistentProperties"
+    )
 
 
 def _property(name: str, of: Any, attributes: Mapping[str, float]) -> PersistentProperty:

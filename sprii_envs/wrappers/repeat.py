@@ -137,6 +137,7 @@ class VectorRepeatSystem(VectorInner):
             _, infos = inner(seed=seed, options=chosen | {"reset_mask": fresh & ~stay})
             observations, more = inner(options=again | {"reset_mask": stay.copy()})
             _interleave(infos, more, stay)
+        said(infos, "system_id", "VectorRepeatSystem")
         self._over = self._over & ~fresh
         self._begin(np.flatnonzero(fresh), infos, stay[fresh])
         infos["rollout"], infos["_rollout"] = np.where(fresh, self.rollouts, 0), fresh
@@ -192,14 +193,17 @@ class VectorRepeatSystem(VectorInner):
     def _check_slots(self) -> None:
         """ValueError unless the single environments of a foreign vector can be told to keep their systems."""
         wrapped = "wrap each single environment in RepeatSystem before it goes into the vector"
-        try:
-            kept = all(self.call("has_wrapper_attr", "keep_system"))
-            repeats = all(self.call("has_wrapper_attr", "rollout")) and all(self.call("has_wrapper_attr", "episodes"))
-        except AttributeError:
-            kept = repeats = False
-        if repeats:
+        disabled = self._mode is AutoresetMode.DISABLED
+        if not hasattr(self.unwrapped, "call"):
+            if disabled:
+                return
+            raise ValueError(
+                f"VectorRepeatSystem cannot keep systems through the autoresets of {self.env}: it takes native vectors "
+                "of sprii_envs, and SyncVectorEnv or AsyncVectorEnv of environments with systems, such as PersistentEnv"
+            )
+        if all(self.call("has_wrapper_attr", "rollout")) and all(self.call("has_wrapper_attr", "episodes")):
             raise ValueError(f"the environments of {self.env} are in RepeatSystem already: one of the two is enough")
-        if not kept and self._mode is not AutoresetMode.DISABLED:
+        if not (disabled or all(self.call("has_wrapper_attr", "keep_system"))):
             raise ValueError(
                 f"VectorRepeatSystem cannot keep systems through the autoresets of {self.env}, whose environments have "
                 f"no `keep_system`, as ours and PersistentEnv have: {wrapped}, or make the vector with "

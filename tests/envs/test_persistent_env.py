@@ -1,5 +1,6 @@
 """Systems of any Gymnasium environment are what setting its attributes by hand gives, bit for bit."""
 
+import threading
 import warnings
 
 import gymnasium as gym
@@ -184,6 +185,23 @@ def test_counterfactuals_are_independent_rollouts(make):
     assert not np.array_equal(found.observations[0], found.observations[1])
 
 
+def test_counterfactuals_of_mujoco_are_what_then_happens():
+    env = PersistentEnv(gym.make("HalfCheetah-v5"), {"torso": (3.0, 9.0)}, {"torso": "model.body_mass[1]"})
+    env.reset(seed=0)
+    actions = np.random.default_rng(0).uniform(-1, 1, (8, 6)).astype(np.float32)
+    for action in actions:
+        env.step(action)
+    found = env.counterfactual([env.system, {"torso": 12.0}], actions)
+    assert np.array_equal(found.observations[0, 1:], [env.step(action)[0] for action in actions])
+    other = gym.make("HalfCheetah-v5")
+    other.reset(seed=0)
+    other.unwrapped.model.body_mass[1] = env.system["torso"]
+    for action in actions:
+        other.step(action)
+    other.unwrapped.model.body_mass[1] = 12.0
+    assert np.array_equal(found.observations[1, 1:], [other.step(action)[0] for action in actions])
+
+
 def test_counterfactuals_end_with_the_episode():
     env = pole()
     env.reset(seed=0)
@@ -202,6 +220,9 @@ def test_counterfactuals_end_with_the_episode():
     env.reset(seed=0)
     with pytest.raises(ValueError, match="not in Discrete"):
         env.counterfactual(env.vary("length", [0.25]), [2])
+    env.unwrapped.window = threading.Lock()
+    with pytest.raises(ValueError, match="cannot be copied, which counterfactual needs"):
+        env.counterfactual(env.vary("length", [0.25]), [1])
 
 
 def test_without_effect_finds_attributes_that_nothing_reads():
@@ -340,6 +361,10 @@ def failing(env, values):
         (lambda: PersistentEnv(gym.make("CartPole-v1"), POLE, {"lenght": "length"}), "did you mean 'length'"),
         (lambda: PersistentEnv(gym.make("CartPole-v1"), POLE, {"masspole": "length"}), "two properties set one"),
         (lambda: PersistentEnv(gym.make("CartPole-v1"), POLE, "length"), "a function set"),
+        (lambda: PersistentEnv("CartPole-v1", POLE), r"pass gym\.make"),
+        (lambda: PersistentEnv(gym.make("CartPole-v1"), "length"), r"properties are 'length'; legal: name"),
+        (lambda: PersistentEnv(gym.make("CartPole-v1"), ["length"]), r"properties are \['length'\]; legal: name"),
+        (lambda: pole().reset(options={"sytem": "same"}), "unknown reset option 'sytem'; did you mean 'system'"),
         (lambda: PersistentEnv(gym.make("CartPole-v1"), {}), "name one at least"),
         (lambda: PersistentEnv(gym.make("CartPole-v1"), {"length": 0.5}), r"legal: \(low, high\)"),
         (lambda: PersistentEnv(gym.make("CartPole-v1"), {"length": (1.0, 0.5)}), "finite low < high"),

@@ -326,6 +326,11 @@ def test_vectors_that_cannot_keep_their_systems_are_refused():
     assert env.system_ids == [2, 1]
     with pytest.raises(ValueError, match="in RepeatSystem already"):
         VectorRepeatSystem(foreign(2, 4, AutoresetMode.NEXT_STEP, wrap=RepeatSystem))
+    with pytest.raises(ValueError, match="native vectors of sprii_envs, and SyncVectorEnv"):
+        VectorRepeatSystem(gym.make_vec("CartPole-v1", num_envs=2))
+    none = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2, autoreset_mode=AutoresetMode.DISABLED)
+    with pytest.raises(ValueError, match=r"lacks 'system_id'.*PersistentEnv"):
+        VectorRepeatSystem(none).reset()
     liar = VectorRepeatSystem(
         SyncVectorEnv([lambda: Own(ignore=True)] * 2, autoreset_mode=AutoresetMode.DISABLED), episodes=2
     )

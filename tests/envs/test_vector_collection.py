@@ -11,7 +11,13 @@ from test_collection import CONTEXTS, Third, equal, push
 
 from sprii_envs import System
 from sprii_envs.collection import collect_related
-from sprii_envs.wrappers import ContextObservation, PersistentEnv, VectorContextObservation
+from sprii_envs.wrappers import (
+    ContextObservation,
+    PersistentEnv,
+    RepeatSystem,
+    VectorContextObservation,
+    VectorRepeatSystem,
+)
 
 MODES = list(AutoresetMode)
 SETTINGS = {"systems": 5, "episodes_per_system": 3, "steps": 30, "seed": 1}
@@ -123,6 +129,20 @@ def test_wrapped_vectors():
     single = collect_related(ContextObservation(pole()), systems=3, steps=12)
     vector = VectorContextObservation(SyncVectorEnv([pole] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
     equal(single, collect_related(vector, systems=3, steps=12))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_vectors_under_repetition(mode):
+    """It is the collector that says how long a system lasts."""
+    single = collect_related(pole(), **SETTINGS)
+    inside = SyncVectorEnv([lambda: RepeatSystem(pole(), 2)] * 2, autoreset_mode=mode)
+    equal(single, collect_related(inside, **SETTINGS))
+    outside = VectorRepeatSystem(SyncVectorEnv([pole] * 2, autoreset_mode=mode), 2)
+    if mode is AutoresetMode.SAME_STEP:
+        with pytest.raises(ValueError, match="pass the vector inside it, SyncVectorEnv"):
+            collect_related(outside, **SETTINGS)
+    else:
+        equal(single, collect_related(outside, **SETTINGS))
 
 
 def test_vectors_that_cannot_be_collected_from():
