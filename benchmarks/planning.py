@@ -18,6 +18,7 @@ import importlib
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +27,9 @@ from sprii_envs.envs.pendulum import GROUPS
 from sprii_envs.fields import WORKERS, option
 from sprii_train.control import pendulum
 from sprii_train.control.controllers import CEM, CONTROLLERS, ICEM, MPPI, Config, Score, initial, plan
-from sprii_train.control.evaluation import PolicyOf, evaluate, known, random
+from sprii_train.control.pendulum_agents import ENV_ID, known, nominal
 from sprii_train.control.planning import ROWS, Step, rollout_score
+from sprii_train.evaluation import RandomAgent, evaluate_agent
 
 CONTEXT, WIDTH = 10, 200
 SIZES = (3 + 1 + CONTEXT, *[WIDTH] * 4, 3)
@@ -194,9 +196,9 @@ def measure(name: str, model: Counted, threads: int, rounds: int, others: dict[s
 
 def oracle(groups: list[str], episodes: int, threads: int, only: str | None) -> None:
     torch.set_num_threads(threads)
-    rows: list[tuple[str, Config | None, PolicyOf]] = [
-        ("random torque", None, random(seed=0)),
-        ("nominal model, CEM", PUBLISHED, known(PUBLISHED, seed=0, nominal=True)),
+    rows: list[tuple[str, Config | None, Any]] = [
+        ("random torque", None, RandomAgent(seed=0)),
+        ("nominal model, CEM", PUBLISHED, nominal(PUBLISHED, seed=0)),
     ]
     planners = {
         "random shooting": CONTROLLERS["shooting"],
@@ -209,11 +211,11 @@ def oracle(groups: list[str], episodes: int, threads: int, only: str | None) -> 
     print(f"True equations, {episodes} episodes a group: return ± standard error, success\n")
     print(f"{'':<22}{'model steps':>12}" + "".join(f"{group:>22}" for group in groups))
     for label, config, policy in (row for row in rows if only in (None, row[0])):
-        trials = evaluate(policy, seed=0, episodes=episodes, groups=groups)
+        trials = evaluate_agent(policy, ENV_ID, seed=0, episodes=episodes, groups=groups)
         cells = [
-            f"{trial.returns.mean():,.0f} ± {trial.returns.std(ddof=1) / episodes**0.5:.0f}"
-            f" {100 * trial.success.mean():>4.0f} %"
-            for trial in trials.values()
+            f"{row['return']:,.0f} ± {trials.groups[row['group']].returns.std(ddof=1) / episodes**0.5:.0f}"
+            f" {100 * row['success']:>4.0f} %"
+            for row in trials.by_group()
         ]
         steps = f"{config.sequences * (config.horizon - 1):,}" if config else "–"
         print(f"{label:<22}{steps:>12}" + "".join(f"{cell:>22}" for cell in cells), flush=True)

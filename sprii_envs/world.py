@@ -116,6 +116,10 @@ class World(ABC):
         """Whether and why the episode ends in `after`; the time limit is not the world's business."""
         return Ending()
 
+    def success(self, states: Array) -> NDArray[np.bool_] | None:
+        """Whether each whole episode (N, T+1, S) solved the task, (N,); None where the world does not say."""
+        return None
+
     def reset_info(self, state: Array) -> Extras:
         """What a reset reports of the states it begins in, beside the systems: (N, ...) arrays; nothing hidden."""
         return {}

@@ -2,6 +2,8 @@
 
 import os
 import shlex
+import sys
+import traceback
 from pathlib import Path
 from typing import Literal
 
@@ -38,3 +40,19 @@ def given(command: object, *options: str) -> list[str]:
     """`--option value` of those that were given, as a shell reads them."""
     values = {name: getattr(command, name) for name in options}
     return [f"--{name} {shlex.quote(str(value))}" for name, value in values.items() if value is not None]
+
+
+def load_plugin(name: str) -> None:
+    """Import a module that registers; ValueError naming it, for one that is not there or does not import."""
+    import importlib
+
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # the command, unlike python -m, does not search where it is called
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise ValueError(f"--plugin {name}: {error}; legal: a module that can be imported from here") from error
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename}, line {last.lineno}"
+        raise ValueError(f"--plugin {name} does not import: {type(error).__name__}: {error} ({where})") from error

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, subcommand
+from tyro.conf import FlagCreatePairsOff, Positional, subcommand
 
 from sprii_envs.fields import integer
-from sprii_train.cli.options import PresetName, check_folder
-from sprii_train.terminal import console
+from sprii_train.cli.options import PresetName, check_file, check_folder, load_plugin
 
 
 @dataclass
@@ -56,47 +55,67 @@ class TrainPendulum:
 
 @dataclass
 class EvaluatePendulum:
-    """Return and success of a trained model in every group."""
+    """Return and success of a saved model in every group, with the oracle's and the paper's beside."""
 
     model: Positional[Path]
-    """A folder that `sprii pendulum train` wrote: RUN/model."""
+    """A folder that holds a model, such as RUN/model of `sprii pendulum train`: any learner with the operations
+    context and step."""
     controller: Literal["cem", "icem", "mppi", "shooting"] = "icem"
     """The planner, with its published settings."""
     horizon: int = 20
     """Steps that it looks ahead."""
-    episodes: int = 10
-    """Of each group."""
+    episodes: int | None = None
+    """Of each group; by default 10, or the next multiple of --systems."""
+    systems: int | None = None
+    """Drawn for each group, each for as many episodes; by default one for every episode."""
+    groups: str | None = None
+    """Comma-separated groups, such as ID,OOD_c3; by default all."""
     seed: int = 0
     """Of systems, starts and the planner's noise."""
     device: str = "cpu"
-    """A torch device."""
+    """A torch device that the model plans on."""
+    alone: FlagCreatePairsOff[bool] = False
+    """Without the oracle, random actions and the paper's rows."""
+    by_system: FlagCreatePairsOff[bool] = False
+    """A row for each system too."""
+    json: Path | None = None
+    """A file for episodes and rows."""
+    plugin: str | None = None
+    """A module of yours that registers the learner; the current folder is searched too."""
 
     def run(self) -> None:
         """Evaluate and print a table."""
-        from rich.table import Table
-
         from sprii_train.checkpoints import load
         from sprii_train.control.controllers import named_controller
-        from sprii_train.control.evaluation import evaluate, learned
+        from sprii_train.control.pendulum_agents import ENV_ID, learned, references
+        from sprii_train.evaluation import evaluate_agent
         from sprii_train.fit import usable_device
-        from sprii_train.learners.cadm import CaDM
+        from sprii_train.learners import load_entry_points
 
         integer("--horizon", self.horizon, least=1, most=1_000)
-        integer("--episodes", self.episodes, least=1, most=10_000)
         integer("--seed", self.seed)
+        for name in ("episodes", "systems"):
+            if (value := getattr(self, name)) is not None:
+                integer(f"--{name}", value, least=1, most=10_000)
+        check_file("--json", self.json)
         device = usable_device(self.device)
+        if self.plugin is not None:
+            load_plugin(self.plugin)
+        load_entry_points()
         if (self.model / "model").is_dir():
             raise ValueError(f"{self.model} is the folder of a run; its model is {self.model / 'model'}")
-        learner = load(self.model)
-        if not isinstance(learner, CaDM):
-            raise ValueError(f"{self.model} holds a {type(learner).__name__}; legal: CaDM")
-        policy = learned(learner.to(device), named_controller(self.controller, horizon=self.horizon), seed=self.seed)
-        table = Table("group", "return", "SD of episodes", "success", box=None, pad_edge=False)
-        for group, trial in evaluate(policy, seed=self.seed, episodes=self.episodes).items():
-            success = f"{100 * trial.success.mean():.0f}%"
-            sd = f"{trial.returns.std(ddof=1):.1f}" if self.episodes > 1 else "–"
-            table.add_row(group, f"{trial.returns.mean():.1f}", sd, success)
-        console().print(table)
+        controller = named_controller(self.controller, horizon=self.horizon)
+        agent = learned(load(self.model).to(device), controller, seed=self.seed, device=device)
+        found = evaluate_agent(
+            agent, ENV_ID,
+            groups=None if self.groups is None else [name.strip() for name in self.groups.split(",")],
+            episodes=self.episodes, systems=self.systems, seed=self.seed, name=str(self.model),
+            references=None if self.alone else references(controller, seed=self.seed),
+        )  # fmt: skip
+        found.show(by_system=self.by_system)
+        if self.json is not None:
+            found.to_json(self.json)
+            print(f"rows: {self.json}")
 
 
 @dataclass

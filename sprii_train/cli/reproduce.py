@@ -1,8 +1,5 @@
 """`sprii quickstart`, `sprii reproduce` and `sprii scoreboard`: tables and figures of the paper."""
 
-import os
-import sys
-import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +7,15 @@ from typing import Annotated, Literal
 from tyro.conf import FlagCreatePairsOff, Positional
 
 from sprii_envs.fields import integer
-from sprii_train.cli.options import LauncherName, PresetName, check_file, check_folder, check_workers, given
+from sprii_train.cli.options import (
+    LauncherName,
+    PresetName,
+    check_file,
+    check_folder,
+    check_workers,
+    given,
+    load_plugin,
+)
 from sprii_train.terminal import console
 
 TargetPreset = Literal["smoke", "quick", "states", "paper"]
@@ -83,7 +88,7 @@ class Reproduce:
     def run(self) -> None:
         """Train and report."""
         if self.plugin is not None:
-            _load_plugin(self.plugin)
+            load_plugin(self.plugin)
         if self.list:
             _list_targets()
             return
@@ -133,22 +138,6 @@ class Scoreboard:
             raise ValueError(f"{self.folder} is no folder of reports")
         check_file("--out", self.out)
         print(f"index: {scoreboard(self.folder, where=self.out)}")
-
-
-def _load_plugin(name: str) -> None:
-    """Import a module that registers; ValueError naming it, for one that is not there or does not import."""
-    import importlib
-
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # the command, unlike python -m, does not search where it is called
-    try:
-        importlib.import_module(name)
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
-            raise ValueError(f"--plugin {name}: {error}; legal: a module that can be imported from here") from error
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{last.filename}, line {last.lineno}"
-        raise ValueError(f"--plugin {name} does not import: {type(error).__name__}: {error} ({where})") from error
 
 
 def _list_targets() -> None:

@@ -1,15 +1,18 @@
-"""A learned model, a reward and a controller as a policy: the context is inferred anew at every step."""
+"""A learned model, a reward and a controller as an agent: the context is inferred anew at every step."""
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from gymnasium.spaces import Box
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sprii_envs.fields import integer
-from sprii_envs.world import Array
+from sprii_envs.fields import integer, shown
+from sprii_envs.world import Array, World
 from sprii_train.control.controllers import Bounds, Config, initial, plan
 from sprii_train.control.controllers.base import box
 from sprii_train.control.planning import Reward, rollout_score
@@ -17,8 +20,8 @@ from sprii_train.learners.histories import History, append, empty_history
 
 LARGEST_SEED = 2**63 - 1
 
-Policy = Callable[[int, Array], NDArray[np.float32]]
-"""Time and states (E, S) of running episodes → actions (E, A), as `sprii_envs.world.rollout` asks for them."""
+Policy = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+"""Observations (E, O) of running episodes → actions (E, A)."""
 
 
 class DynamicsModel(Protocol):
@@ -29,19 +32,119 @@ class DynamicsModel(Protocol):
         """K, transitions in a history."""
         ...
 
-    def context(self, history: History) -> Tensor:
-        """Running histories of B episodes → contexts (B, d)."""
+    def context(self, history: History) -> Any:
+        """Running histories of B episodes → contexts (B, d), or None, which `step` then gets."""
         ...
 
-    def step(self, observation: Tensor, action: Tensor, context: Tensor) -> Tensor:
+    def step(self, observation: Tensor, action: Tensor, context: Any) -> Tensor:
         """(B, S), (B, A), (B, d) → the next observation (B, S)."""
         ...
+
+
+def check_model(model: Any) -> None:
+    """ValueError naming what a model lacks of `DynamicsModel`."""
+    lacking = [name for name in ("context", "step") if not callable(getattr(model, name, None))]
+    if not isinstance(getattr(model, "history", None), int):
+        lacking.insert(0, "history")
+    if lacking:
+        raise ValueError(
+            f"{type(model).__name__} lacks {', '.join(lacking)}; legal for a planner: a model with history (an "
+            "integer), context(history) and step(observation, action, context)"
+        )
+
+
+def on_states(policy: Policy, world: World) -> Callable[[int, Array], NDArray[np.float32]]:
+    """A policy as `sprii_envs.world.rollout` asks for it."""
+    return lambda _, states: policy(world.observe(states))
+
+
+@dataclass
+class PlanningAgent:
+    """A frozen model, a reward and a controller, for `sprii_train.evaluation.evaluate_agent`.
+
+    Attributes:
+        model: a `DynamicsModel` on `device`.
+        controller: a config of `sprii_train.control.controllers`.
+        reward: what the controller sums, see `control.planning.Reward`.
+        seed: of the controller's noise.
+        reads_next, rows: see `rollout_score`.
+        device: where to plan.
+        bounds: of the actions, on the device; by default the environment's.
+    """
+
+    model: Any
+    controller: Config
+    reward: Reward
+    seed: int = 0
+    reads_next: bool = True
+    rows: int | None = None
+    device: torch.device | str = "cpu"
+    bounds: Bounds | None = None
+    _policy: Policy | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """ValueError for a model that lacks an operation, or another seed."""
+        check_model(self.model)
+        integer("seed", self.seed, most=LARGEST_SEED)
+        if not callable(self.reward):
+            raise ValueError(f"reward is {shown(self.reward)}; legal: a function of observation, action and next")
+
+    def describe(self) -> str:
+        """Controller and model."""
+        return f"{type(self.controller).__name__} with {type(self.model).__name__}"
+
+    def check(self, env: VectorEnv[Any, Any, Any]) -> None:
+        """Take the bounds of the actions; ValueError unless the model takes what the environment shows."""
+        seen, acts = env.single_observation_space, env.single_action_space
+        if not isinstance(seen, Box) or len(seen.shape) != 1 or not isinstance(acts, Box) or len(acts.shape) != 1:
+            raise ValueError(f"a planner needs vectors; observations are {seen}, actions {acts}")
+        if self.bounds is None:
+            self.bounds = tuple(torch.tensor(side, device=self.device) for side in (acts.low, acts.high))  # type: ignore[assignment]
+        self.check_sizes(seen.shape[0], acts.shape[0])
+        initial(self.controller, 1, acts.shape[0], self.device)
+
+    def check_sizes(self, observations: int, actions: int) -> None:
+        """ValueError unless the model is of so many observations and actions."""
+        config = getattr(self.model, "config", None)
+        told = [getattr(config, name, None) for name in ("observation_dim", "action_dim")]
+        if None not in told and told != [observations, actions]:
+            raise ValueError(
+                f"the model is of {told[0]} observations and {told[1]} actions; legal: {observations} and {actions}"
+            )
+        with torch.inference_mode():
+            history = empty_history(1, self.model.history, observations, actions, self.device)
+            here, action = (torch.zeros(1, size, device=self.device) for size in (observations, actions))
+            try:
+                after = self.model.step(here, action, self.model.context(history))
+            except (RuntimeError, ValueError, IndexError) as error:
+                raise ValueError(
+                    f"{type(self.model).__name__} does not step {observations} observations and {actions} actions: "
+                    f"{error}"
+                ) from error
+        if not isinstance(after, Tensor) or after.shape != here.shape:
+            raise ValueError(
+                f"{type(self.model).__name__}.step gives {shown(after)}; legal: a (1, {observations}) tensor"
+            )
+
+    def reset(self, episodes: int) -> None:
+        """New histories and warm starts, and the noise from its beginning."""
+        if self.bounds is None:
+            raise ValueError("bounds is None; legal without check(env): two (A,) tensors")
+        self._policy = planning_policy(
+            self.model, self.reward, self.bounds, self.controller, episodes,
+            seed=self.seed, reads_next=self.reads_next, rows=self.rows, device=self.device,
+        )  # fmt: skip
+
+    def act(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(E, O) → (E, A)."""
+        if self._policy is None:
+            raise ValueError("act() before reset(episodes)")
+        return self._policy(observations)
 
 
 def planning_policy(
     model: DynamicsModel,
     reward: Reward,
-    observe: Callable[[Array], NDArray[np.float32]],
     bounds: Bounds,
     controller: Config,
     episodes: int,
@@ -56,7 +159,6 @@ def planning_policy(
     A policy holds the histories and warm starts of its episodes: make a new one for new episodes.
 
     Args:
-        observe: states (E, S) → observations.
         bounds: of the actions, on the device.
         episodes: E; all begin at time 0, where the history is empty.
         seed: of the controller's noise, below 2⁶³.
@@ -72,9 +174,9 @@ def planning_policy(
     history: History | None = None
     last: tuple[Tensor, Tensor] | None = None
 
-    def policy(_: int, states: Array) -> NDArray[np.float32]:
+    def policy(observations: NDArray[np.float32]) -> NDArray[np.float32]:
         nonlocal warm, history, last
-        observation = torch.from_numpy(observe(states)).to(device)
+        observation = torch.from_numpy(observations).to(device)
         if history is None:
             history = empty_history(episodes, model.history, observation.shape[1], size, device)
         with torch.inference_mode():
@@ -85,20 +187,5 @@ def planning_policy(
         action, warm = plan(controller, score, warm, bounds, generator)
         last = observation, action
         return action.cpu().numpy()
-
-    return policy
-
-
-def random_policy(episodes: int, bounds: Bounds, *, seed: int) -> Policy:
-    """Uniform actions within the bounds; ValueError for what `planning_policy` refuses."""
-    episodes, rng = (
-        integer("episodes", episodes, least=1),
-        np.random.default_rng(integer("seed", seed, most=LARGEST_SEED)),
-    )
-    space = box(bounds)
-    low, high = space.low.cpu().numpy(), space.high.cpu().numpy()
-
-    def policy(_: int, states: Array) -> NDArray[np.float32]:
-        return rng.uniform(low, high, (episodes, len(low))).astype(np.float32)
 
     return policy

@@ -12,10 +12,12 @@ from sprii_envs.envs.pendulum import GROUPS
 from sprii_envs.properties import content_ids
 from sprii_envs.world import rollout
 from sprii_train.control import pendulum
+from sprii_train.control.agent import on_states
 from sprii_train.control.controllers import ICEM
-from sprii_train.control.draws import ASSAY, Drawn
-from sprii_train.control.evaluation import known, random
+from sprii_train.control.draws import ASSAY
 from sprii_train.control.experience import Experience
+from sprii_train.control.pendulum_agents import known
+from sprii_train.evaluation import RandomAgent
 from sprii_train.identity import code_of, digest
 
 HELD_OUT = 40  # of ID's 121 systems
@@ -77,10 +79,12 @@ def simulated(each: int = EACH) -> Iterator[tuple[str, Experience]]:
         store = Experience(3, world.action_size, tuple(PROPERTIES))
         own = np.repeat(values, each, axis=0)
         ids = content_ids(world.properties.names, own)
-        for behaviour in (random(seed=ASSAY), known(ICEM(horizon=20), seed=ASSAY)):
-            starts = world.initial(rng.random((len(own), world.start_draws)), own, None)
-            drawn = Drawn(own, ids, np.ascontiguousarray(starts))
-            found = rollout(world, own, drawn.states, behaviour(drawn), steps=world.max_episode_steps)
+        oracle = known(ICEM(horizon=20), seed=ASSAY)
+        oracle.tell(own)
+        for agent in (RandomAgent(seed=ASSAY, bounds=pendulum.bounds()), oracle):
+            agent.reset(len(own))
+            starts = np.ascontiguousarray(world.initial(rng.random((len(own), world.start_draws)), own, None))
+            found = rollout(world, own, starts, on_states(agent.act, world), steps=world.max_episode_steps)
             shape = found.states.shape
             seen = world.observe(found.states.reshape(-1, shape[-1])).reshape(*shape[:2], -1)
             store.add(seen, found.actions, ids, own)

@@ -18,12 +18,13 @@ from sprii_envs.fields import check, flag, instance, integer
 from sprii_envs.world import rollout
 from sprii_train.checkpoints import CheckpointError, load_training_state, save_training_state
 from sprii_train.control import pendulum
-from sprii_train.control.agent import planning_policy, random_policy
+from sprii_train.control.agent import on_states, planning_policy
 from sprii_train.control.controllers import CONTROLLERS, Config
 from sprii_train.control.draws import COLLECTION, draw
 from sprii_train.control.experience import Experience
 from sprii_train.control.relations import check_recipe
 from sprii_train.control.training import ControlTraining, build_optimizer, train_iteration, updates_done
+from sprii_train.evaluation import RandomAgent
 from sprii_train.fit import usable_device
 from sprii_train.identity import cell_code, digest
 from sprii_train.learners.cadm import CaDM, CaDMConfig
@@ -69,18 +70,20 @@ class ControlRun:
 def collect(run: ControlRun, learner: CaDM, experience: Experience, iteration: int) -> float:
     """Add the episodes of an iteration to the experience; their mean return."""
     drawn = draw("ID", run.episodes, (COLLECTION, run.seed, iteration), cloned=run.cloned)
-    limits = pendulum.bounds(run.device)
     noise = (run.seed << 32) + iteration
     if iteration == 0:
-        policy = random_policy(run.episodes, limits, seed=noise)
+        agent = RandomAgent(seed=noise, bounds=pendulum.bounds())
+        agent.reset(run.episodes)
+        policy = agent.act
     else:
         policy = planning_policy(
-            learner, pendulum.reward, pendulum.WORLD.observe, limits, run.controller, run.episodes,
+            learner, pendulum.reward, pendulum.bounds(run.device), run.controller, run.episodes,
             seed=noise, reads_next=False, device=run.device,
         )  # fmt: skip
-    found = rollout(pendulum.WORLD, drawn.values, drawn.states, policy, steps=pendulum.WORLD.max_episode_steps)
+    world = pendulum.WORLD
+    found = rollout(world, drawn.values, drawn.states, on_states(policy, world), steps=world.max_episode_steps)
     shape = found.states.shape
-    observations = pendulum.WORLD.observe(found.states.reshape(-1, shape[-1])).reshape(*shape[:2], -1)
+    observations = world.observe(found.states.reshape(-1, shape[-1])).reshape(*shape[:2], -1)
     experience.add(observations, found.actions, drawn.ids, drawn.values)
     return float(found.rewards.sum(1).mean())
 

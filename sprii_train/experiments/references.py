@@ -9,8 +9,9 @@ import torch
 
 from sprii_train.checkpoints import write_tensors
 from sprii_train.control.controllers import Config
-from sprii_train.control.evaluation import known, random
+from sprii_train.control.pendulum_agents import known, nominal
 from sprii_train.distributed import first
+from sprii_train.evaluation import RandomAgent
 from sprii_train.experiments.cells import Cell
 from sprii_train.experiments.groups import Scope
 from sprii_train.experiments.measures import MEASURES
@@ -64,17 +65,17 @@ class ReferenceCell:
 
     def measurement(self) -> dict[str, Any]:
         """What the row depends on besides."""
-        return {"code": cell_code(acted, known, random, type(self.controller))}
+        return {"code": cell_code(acted, known, nominal, RandomAgent, type(self.controller))}
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
         """Act."""
         if self.name == "random-policy":
-            policy_of = random(seed=self.seed)
+            agent: Any = RandomAgent(seed=self.seed)
         else:
-            policy_of = known(self.controller, seed=self.seed, nominal=self.name == "nominal")
+            agent = (nominal if self.name == "nominal" else known)(self.controller, seed=self.seed)
 
         def act() -> dict[str, Any]:
-            row, courses = acted(policy_of, self.seed, self.episodes)
+            row, courses = acted(agent, self.seed, self.episodes)
             write_tensors(folder / self.arrays, {name: torch.from_numpy(course) for name, course in courses.items()})
             return row
 

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from sprii_train.control.assay import context_probes, donor_errors
 from sprii_train.control.assay_bank import experience
-from sprii_train.control.evaluation import PolicyOf, evaluate, learned
 from sprii_train.control.loop import iterations_of
+from sprii_train.control.pendulum_agents import ENV_ID, learned
+from sprii_train.evaluation import Evaluation, evaluate_agent
 from sprii_train.experiments.sources import Source
 
 Courses = dict[str, NDArray[np.float64]]
@@ -31,10 +32,26 @@ def control(source: Source) -> dict[str, Any]:
     return row | {"iterations": iterations_of(source.folder), "assay": assay}
 
 
-def acted(policy_of: PolicyOf, seed: int, episodes: int) -> tuple[dict[str, Any], Courses]:
+def acted(agent: Any, seed: int, episodes: int) -> tuple[dict[str, Any], Courses]:
     """Rows of every group and the seconds that took; `GROUP|states` and `GROUP|values` of each first episode."""
     began = time.perf_counter()
-    trials = evaluate(policy_of, seed=seed, episodes=episodes)
-    row = {"evaluation_seconds": time.perf_counter() - began}
-    courses = {f"{g}|{name}": getattr(t, name)[0] for g, t in trials.items() for name in ("states", "values")}
-    return row | {"groups": {group: trial.row() for group, trial in trials.items()}}, courses
+    found = evaluate_agent(agent, ENV_ID, seed=seed, episodes=episodes, record=True, progress=False)
+    row = {"evaluation_seconds": time.perf_counter() - began, "groups": _groups(found)}
+    return row, {f"{g}|{name}": getattr(e, name)[0] for g, e in found.groups.items() for name in ("states", "values")}
+
+
+def _groups(found: Evaluation) -> dict[str, dict[str, Any]]:
+    """Numbers by group, for JSON."""
+    rows = {}
+    for name, own in found.groups.items():
+        assert own.success is not None
+        rows[name] = {
+            "return": float(own.returns.mean()),
+            "success": float(own.success.mean()),
+            "returns": own.returns.tolist(),
+            "successes": own.success.tolist(),
+            "mass": own.values[:, 0].tolist(),
+            "length": own.values[:, 1].tolist(),
+            "starts": own.starts,
+        }
+    return rows

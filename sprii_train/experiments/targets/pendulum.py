@@ -11,15 +11,14 @@ from sprii_envs.envs.pendulum import GROUPS
 from sprii_train.analysis.bootstrap import system_bootstrap
 from sprii_train.analysis.statistics import Contrast, Interval, difference, interval_difference, mean_of, over_sources
 from sprii_train.control.pendulum import WORLD
+from sprii_train.control.pendulum_agents import LABEL, paper
 from sprii_train.experiments.references import References
 from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, arrays_of
 from sprii_train.recipes import CONTROL_RECIPES
 from sprii_train.reports.claims import Arms, Claim, extreme
 from sprii_train.reports.control_figures import curves_figure, returns_figure
 from sprii_train.reports.page import Picture, Table, number, spread
-from sprii_train.reports.paper import paper_panels
 
-LABEL = "tab:pendulum-r7"
 COLOURS = {"random-policy": "#c7c7c7", "nominal": "#7f7f7f", "cadm": "#4c72b0"}
 COLOURS |= {"random": "#c44e52", "r7": "#2a8c55", "oracle": "black"}
 TRAINED = tuple(CONTROL_RECIPES)
@@ -274,11 +273,8 @@ def _seconds(row: Row) -> str:
 
 
 def _paper_returns() -> dict[str, list[float]]:
-    rows = {row[0]: row[1:] for row in paper_panels(LABEL)[0][1:]}
-    return {
-        arm: [float(rows[group][i].split(" ")[0].replace("−", "-")) for group in GROUPS]
-        for i, arm in enumerate(TRAINED)
-    }
+    columns = zip(TRAINED, paper().values(), strict=True)
+    return {arm: [column.rows[group]["return"] for group in GROUPS] for arm, column in columns}
 
 
 PENDULUM_TARGETS = (

@@ -1,0 +1,354 @@
+"""What an evaluation found: rows by group and by system with intervals, contrasts over the same episodes, JSON."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from sprii_envs.fields import instance
+from sprii_envs.files import FileError, read_json, write_json
+from sprii_envs.world import Array
+from sprii_train.analysis.statistics import Interval, check_level, paired_source_interval
+from sprii_train.terminal import console
+
+SCHEMA, VERSION = "sprii evaluation", 1
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class GroupEpisodes:
+    """E episodes of one group, those of one system in a row.
+
+    Attributes:
+        ids: of the systems, (E,).
+        values: of the persistent properties, (E, F) float64.
+        each: episodes of a system in a row; E / `each` are independent.
+        starts: SHA-256 (hex) of systems and starting states.
+        returns: sums of rewards, (E,) float64.
+        lengths: transitions, (E,) int64.
+        success: (E,) bool, or None where nothing says what success is.
+        states, actions: (E, T + 1, S) float64 and (E, T, A) float32, where they were recorded: after an end the last
+            state again, and zeros. They are not kept in files.
+    """
+
+    ids: NDArray[np.str_]
+    values: Array
+    each: int
+    starts: str
+    returns: Array
+    lengths: NDArray[np.int64]
+    success: NDArray[np.bool_] | None = None
+    states: Array | None = None
+    actions: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    """Numbers from elsewhere, printed beside and never compared with.
+
+    Attributes:
+        rows: group → "return", and what else there is of "sd" and "success".
+        note: where they are from, and what the SD is of.
+    """
+
+    rows: Mapping[str, Mapping[str, float]]
+    note: str = ""
+
+    def by_group(self) -> list[Row]:
+        """As of `Evaluation`, for the groups that there are."""
+        empty = dict.fromkeys(("success", "sd"))
+        return [{"group": group} | empty | dict(row) for group, row in self.rows.items()]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Episodes of one agent.
+
+    Attributes:
+        agent: its name.
+        env_id, constants: the environment and the constants of its world.
+        steps: T, after which an episode is cut.
+        seed: of systems and starts.
+        told: whether the agent knew the systems.
+        properties: names of the persistent properties.
+        groups: name → episodes.
+        references: name → what is printed beside: evaluations over the same episodes, or published numbers.
+        level: of the intervals.
+    """
+
+    agent: str
+    env_id: str
+    constants: Mapping[str, Any]
+    steps: int
+    seed: int
+    told: bool
+    properties: tuple[str, ...]
+    groups: Mapping[str, GroupEpisodes]
+    references: "Mapping[str, Evaluation | Published]" = field(default_factory=dict)
+    level: float = 0.95
+
+    def rows(self) -> list[Row]:
+        """`by_group`, then `by_system`."""
+        return self.by_group() + self.by_system()
+
+    def by_group(self) -> list[Row]:
+        """A row a group: means over its episodes, and intervals over its independent systems.
+
+        `return_low` and `return_high` are Student's t interval of the mean over systems, `success_low` and
+        `success_high` Wilson's with as many trials as systems, which is cautious where a system has several episodes.
+        None where there is nothing to say: one system, or no success.
+        """
+        return [
+            {"group": name, "system": None, "values": None, "systems": len(set(own.ids.tolist()))}
+            | _summary(own.returns, own.success, own.lengths, own.each, self.level)
+            for name, own in self.groups.items()
+        ]
+
+    def by_system(self) -> list[Row]:
+        """A row a system of each group, in order of the values; intervals are over the episodes of that system."""
+        rows = []
+        for name, own in self.groups.items():
+            first = {id: i for i, id in reversed(list(enumerate(own.ids.tolist())))}
+            for id, i in sorted(first.items(), key=lambda item: own.values[item[1]].tolist()):
+                at = own.ids == id
+                success = None if own.success is None else own.success[at]
+                values = dict(zip(self.properties, own.values[i].tolist(), strict=True))
+                rows.append(
+                    {"group": name, "system": id, "values": values, "systems": 1}
+                    | _summary(own.returns[at], success, own.lengths[at], 1, self.level)
+                )
+        return rows
+
+    def contrast(self, other: "Evaluation") -> list[Row]:
+        """This minus the other by group, paired over the same systems and starts.
+
+        Returns:
+            A row a group: the difference of mean returns with Student's t interval over systems, and `verdict`:
+            "higher", "lower", or "not resolved" where the interval holds zero or there is none. `success` is the
+            difference of the rates, without an interval.
+
+        Raises:
+            ValueError: unless both are of one environment, its constants and the same systems and starts.
+        """
+        instance("other", other, of=Evaluation)
+        self.check_paired(other)
+        rows = []
+        for name, own in self.groups.items():
+            theirs = other.groups[name]
+            found = _interval(own.returns - theirs.returns, own.each, self.level)
+            both = own.success is not None and theirs.success is not None
+            verdict = "not resolved"
+            if found is not None and not found.low <= 0.0 <= found.high:
+                verdict = "higher" if found.estimate > 0 else "lower"
+            rows.append(
+                {"group": name, "episodes": len(own.returns)}
+                | {"return": float((own.returns - theirs.returns).mean())}
+                | {"return_low": None if found is None else found.low}
+                | {"return_high": None if found is None else found.high}
+                | {"success": float(own.success.mean() - theirs.success.mean()) if both else None}  # type: ignore[union-attr]
+                | {"verdict": verdict}
+            )
+        return rows
+
+    def check_paired(self, other: "Evaluation") -> None:
+        """ValueError unless the other is of the same episodes."""
+        for name in ("env_id", "constants", "steps"):
+            here, there = getattr(self, name), getattr(other, name)
+            if here != there:
+                raise ValueError(f"{other.agent} was evaluated with {name} {there!r}; legal: {here!r}, as {self.agent}")
+        if list(self.groups) != list(other.groups):
+            raise ValueError(
+                f"{other.agent} was evaluated in {', '.join(other.groups)}; legal: {', '.join(self.groups)}, as "
+                f"{self.agent}"
+            )
+        for name, own in self.groups.items():
+            if other.groups[name].starts != own.starts:
+                raise ValueError(
+                    f"{other.agent} met other systems or starts in {name} than {self.agent}; legal: the same seed and "
+                    "numbers of episodes and systems"
+                )
+
+    # The terminal
+
+    def show(self, *, by_system: bool = False) -> None:
+        """Print the rows, with the references' beside, as a table."""
+        from rich.table import Table
+
+        out = console()
+        level = f"{100 * self.level:g} % interval"
+        table = Table("group", "agent", "episodes", "return", level, "success", level, box=None, pad_edge=False)
+        beside = {name: {row["group"]: row for row in each.by_group()} for name, each in self.references.items()}
+        shown = {self.agent + _star(self): {row["group"]: row for row in self.by_group()}}
+        shown |= {name + _star(self.references[name]): rows for name, rows in beside.items()}
+        for group in self.groups:
+            for i, (name, rows) in enumerate(shown.items()):
+                if group in rows:
+                    table.add_row(group if i == 0 else "", name, *_cells(rows[group]))
+        out.print(table)
+        every = [self, *self.references.values()]
+        if any(_star(each) for each in every):
+            out.print("* is told the systems")
+        for note in dict.fromkeys(each.note for each in every if isinstance(each, Published) and each.note):
+            out.print(note)
+        if by_system:
+            table = Table("group", *self.properties, *("episodes", "return", level, "success", level),
+                          box=None, pad_edge=False)  # fmt: skip
+            for row in self.by_system():
+                table.add_row(row["group"], *(f"{v:g}" for v in row["values"].values()), *_cells(row))
+            out.print()
+            out.print(table)
+
+    # Files
+
+    def to_json(self, path: str | Path) -> None:
+        """Write episodes, rows and references, whole or not at all; OSError if that cannot be."""
+        write_json(path, {"schema": SCHEMA, "version": VERSION} | self._described())
+
+    def _described(self) -> dict[str, Any]:
+        plain = ("agent", "env_id", "constants", "steps", "seed", "told", "level")
+        return {name: getattr(self, name) for name in plain} | {
+            "properties": list(self.properties),
+            "groups": {name: _written(own) for name, own in self.groups.items()},
+            "rows": self.rows(),
+            "references": {
+                name: {"rows": each.rows, "note": each.note} if isinstance(each, Published) else each._described()
+                for name, each in self.references.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> "Evaluation":
+        """Read what `to_json` wrote; the rows are computed anew.
+
+        Raises:
+            FileError: naming the file, for what is no evaluation, or one of another version.
+        """
+        found = read_json(path)
+        if found.get("schema") != SCHEMA or found.get("version") != VERSION:
+            raise FileError(
+                f"{path} has schema {found.get('schema')!r}, version {found.get('version')!r}; legal: {SCHEMA!r}, "
+                f"{VERSION}"
+            )
+        try:
+            return cls._read(found)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FileError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _read(cls, found: Mapping[str, Any]) -> "Evaluation":
+        level = found["level"]
+        check_level(level)
+        return cls(
+            agent=instance("agent", found["agent"], of=str),
+            env_id=instance("env_id", found["env_id"], of=str),
+            constants=instance("constants", found["constants"], of=dict),
+            steps=found["steps"],
+            seed=found["seed"],
+            told=found["told"],
+            properties=tuple(found["properties"]),
+            groups={name: _episodes(each, len(found["properties"])) for name, each in found["groups"].items()},
+            references={
+                name: cls._read(each) if "groups" in each else Published(each["rows"], each["note"])
+                for name, each in found["references"].items()
+            },
+            level=level,
+        )
+
+
+def named(evaluations: Iterable[Evaluation]) -> dict[str, Evaluation]:
+    """By the names of their agents; ValueError where two have one name."""
+    found: dict[str, Evaluation] = {}
+    for each in evaluations:
+        if each.agent in found:
+            raise ValueError(f"two evaluations are named {each.agent!r}; legal: names that differ, see name=")
+        found[each.agent] = each
+    return found
+
+
+def _written(own: GroupEpisodes) -> dict[str, Any]:
+    return {
+        "starts": own.starts,
+        "each": own.each,
+        "systems": own.ids.tolist(),
+        "values": own.values.tolist(),
+        "returns": own.returns.tolist(),
+        "lengths": own.lengths.tolist(),
+        "success": None if own.success is None else own.success.tolist(),
+    }
+
+
+def _episodes(found: Mapping[str, Any], properties: int) -> GroupEpisodes:
+    returns = np.array(found["returns"], np.float64)
+    success = None if found["success"] is None else np.array(found["success"], np.bool_)
+    made = GroupEpisodes(
+        ids=np.array(found["systems"], np.str_),
+        values=np.array(found["values"], np.float64).reshape(-1, properties),
+        each=int(found["each"]),
+        starts=instance("starts", found["starts"], of=str),
+        returns=returns,
+        lengths=np.array(found["lengths"], np.int64),
+        success=success,
+    )
+    columns = (made.ids, made.values, made.lengths, *(() if success is None else (success,)))
+    if not len(returns) or made.each < 1 or len(returns) % made.each or {len(c) for c in columns} != {len(returns)}:
+        raise ValueError("its columns differ in length")
+    return made
+
+
+def _summary(
+    returns: Array, success: NDArray[np.bool_] | None, lengths: NDArray[np.int64], each: int, level: float
+) -> Row:
+    found = _interval(returns, each, level)
+    rate = None if success is None else float(success.mean())
+    low, high = (None, None) if rate is None else wilson(rate, len(returns) // each, level)
+    return {
+        "episodes": len(returns),
+        "steps": float(lengths.mean()),
+        "return": float(returns.mean()),
+        "return_low": None if found is None else found.low,
+        "return_high": None if found is None else found.high,
+        "success": rate,
+        "success_low": low,
+        "success_high": high,
+    }
+
+
+def _interval(values: Array, each: int, level: float) -> Interval | None:
+    """Student's t interval of the mean over systems, each of `each` values in a row; None for one system."""
+    means = values.reshape(-1, each).mean(1)
+    if len(means) < 2:
+        return None
+    return paired_source_interval(means, np.zeros_like(means), level=level)._replace(unit="system")
+
+
+def wilson(rate: float, trials: int, level: float) -> tuple[float, float]:
+    """Wilson's score interval of a rate.
+
+    With the mean of `trials` numbers in [0, 1] for the rate it is cautious: none of them varies as much as a coin.
+    """
+    z = float(stats.norm.ppf((1 + level) / 2))
+    spread = z * math.sqrt(rate * (1 - rate) / trials + (z / (2 * trials)) ** 2)
+    middle, scale = rate + z * z / (2 * trials), 1 + z * z / trials
+    return max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
+
+
+def _star(each: Evaluation | Published) -> str:
+    return "*" if isinstance(each, Evaluation) and each.told else ""
+
+
+def _cells(row: Mapping[str, Any]) -> Sequence[str]:
+    """Episodes, return and success as text, with what there is of intervals or of an SD."""
+
+    def between(name: str, form: str, by: float = 1.0) -> str:
+        low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+        return "" if low is None or high is None else f"[{by * low:{form}}, {by * high:{form}}]"
+
+    spread = between("return", ".1f") if row.get("sd") is None else f"SD {row['sd']:.1f}"
+    rate = "" if row["success"] is None else f"{100 * row['success']:.1f} %"
+    return str(row.get("episodes", "")), f"{row['return']:.1f}", spread, rate, between("success", ".0f", 100.0)

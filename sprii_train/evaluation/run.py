@@ -1,0 +1,188 @@
+"""Evaluate an agent: the one function."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike, NDArray
+
+import sprii_envs  # noqa: F401 (registers the environments)
+from sprii_envs.fields import flag, instance, integer, shown
+from sprii_envs.vector import SpriiVectorEnv
+from sprii_envs.world import Array, World
+from sprii_train.analysis.statistics import check_level
+from sprii_train.evaluation.agents import Wrap, player, tells
+from sprii_train.evaluation.draws import Drawn, draw, plans
+from sprii_train.evaluation.episodes import Episodes, success_told
+from sprii_train.evaluation.result import Evaluation, GroupEpisodes, Published
+from sprii_train.terminal import console
+
+Success = Callable[[Array], ArrayLike]
+"""States (E, T + 1, S) → whether each episode succeeded, (E,) bool."""
+
+
+def evaluate_agent(
+    agent: Any,
+    env_id: str,
+    *,
+    groups: Sequence[str] | Mapping[str, Any] | None = None,
+    episodes: int | None = None,
+    systems: int | None = None,
+    seed: int = 0,
+    wrap: Wrap | None = None,
+    success: Success | None = None,
+    references: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    level: float = 0.95,
+    record: bool = False,
+    progress: bool | None = None,
+) -> Evaluation:
+    """Return and success of an agent in groups of systems, all episodes at once.
+
+    Systems and starts are a function of the seed, a group's name, and the numbers of episodes and systems: every
+    agent meets the same.
+
+    Args:
+        agent: a function of observations (N, …) to actions (N, A); an object with `reset(n)` and `act(observations)`
+            (`evaluation.agents.Agent`); a model of Stable-Baselines3 (`evaluation.sb3.SB3Agent`); or a dynamics
+            model with a controller (`control.agent.PlanningAgent`).
+        env_id: of a registered environment with a native vector environment.
+        groups: names of the world's groups, by default all (a world without any has one, "all", of its declared
+            ranges); or a mapping of names to a `SystemDistribution`, a `SystemSet`, or, for a group of the world, its
+            number of episodes.
+        episodes: of a group: by default 10, or the next multiple of the systems.
+        systems: drawn for a group, each for as many episodes; by default a new one for every episode. A `SystemSet`
+            always gives all of its own.
+        seed: of systems and starts.
+        wrap: the agent's wrappers: a function of the native vector environment to a wrapped one.
+        success: of states; after its end an episode's last state is repeated. By default the world's own
+            (`World.success`), or "is_success" of the last step's info.
+        references: name → another agent, which acts on the same episodes without `wrap`; an `Evaluation` of the same
+            episodes; or `Published` numbers.
+        env_kwargs: of the environment's constructor, such as physical constants.
+        name: of the agent, in tables.
+        level: of the intervals.
+        record: whether to keep states and actions.
+        progress: whether stderr shows a bar; by default where it is a terminal.
+
+    Raises:
+        ValueError: before anything runs, for arguments, groups and spaces that do not fit; at the step, for actions
+            of another shape or not finite; at the end, for returns that are not finite.
+    """
+    instance("env_id", env_id, of=str)
+    seed, record = integer("seed", seed), flag("record", record)
+    check_level(level)
+    for what, given in (("wrap", wrap), ("success", success)):
+        if given is not None and not callable(given):
+            raise ValueError(f"{what} is {shown(given)}; legal: a function")
+    kwargs, beside = dict(env_kwargs or {}), dict(references or {})
+    if reserved := {"num_envs", "systems", "system", "autoreset_mode", "render_mode"} & kwargs.keys():
+        raise ValueError(f"env_kwargs names {min(reserved)!r}, which an evaluation chooses itself")
+    acting = player(agent)
+    others = {key: player(each) for key, each in beside.items() if not isinstance(each, Evaluation | Published)}
+    one = _made(env_id, 1, kwargs)
+    world, steps = one.world, one.max_episode_steps
+    if steps is None:
+        raise ValueError(f"{env_id} has no time limit; legal: env_kwargs={{'max_episode_steps': ...}}")
+    wanted = plans(world, groups, episodes, systems, seed)
+    drawn = {key: draw(world, plan.source, plan.episodes, plan.key, each=plan.each) for key, plan in wanted.items()}
+    acting.check(_wrapped(wrap, _fresh(one, drawn, steps)))
+    for each in others.values():
+        each.check(_fresh(one, drawn, steps))
+    one.close()
+
+    def played(act: Any, label: str, over: Wrap | None) -> Evaluation:
+        together = Drawn.together(drawn.values())
+        env = _made(env_id, len(together.values), kwargs)
+        keep = record or success is not None or type(world).success is not World.success
+        with _bar(label, steps, progress) as report:
+            recorder = Episodes(env, together, steps, seed=seed, keep=keep, report=report)
+            wrapped = _wrapped(over, recorder)
+            try:
+                act.play(wrapped, recorder, together.values)
+            finally:
+                wrapped.close()
+        rule = success or world.success
+        done = _succeeded(rule(recorder.states), len(together.values)) if keep else None
+        if done is None:
+            done = success_told(recorder)
+        returns, found, at = recorder.rewards.sum(1), {}, 0
+        if not np.isfinite(returns).all():
+            raise ValueError(f"the return of {label} in episode {int(np.argmin(np.isfinite(returns)))} is not finite")
+        for key, plan in wanted.items():
+            own, some = drawn[key], slice(at, at := at + plan.episodes)
+            found[key] = GroupEpisodes(
+                own.ids, own.values, plan.each, own.digest(), returns[some], recorder.lengths[some],
+                None if done is None else done[some],
+                recorder.states[some] if record else None, recorder.actions[some] if record else None,
+            )  # fmt: skip
+        return Evaluation(
+            label, env_id, _constants(env), steps, seed, tells(getattr(act, "agent", act)),
+            tuple(world.properties.names), found, level=level,
+        )  # fmt: skip
+
+    main = played(acting, name or acting.describe(), wrap)
+    evaluated: dict[str, Evaluation | Published] = {}
+    for key, each in beside.items():
+        if isinstance(each, Evaluation):
+            main.check_paired(each)
+        evaluated[key] = played(others[key], key, None) if key in others else each
+    return dataclasses.replace(main, references=evaluated)
+
+
+def _made(env_id: str, n: int, kwargs: Mapping[str, Any]) -> SpriiVectorEnv:
+    try:
+        env = gym.make_vec(env_id, num_envs=n, **kwargs)
+    except (gym.error.Error, TypeError) as error:
+        raise ValueError(f"env_id is {env_id!r}: {error}") from error
+    if not isinstance(env, SpriiVectorEnv):
+        env.close()
+        raise ValueError(f"{env_id} has no native vector environment; legal: an id whose vector_entry_point is one")
+    return env
+
+
+def _fresh(env: SpriiVectorEnv, drawn: Mapping[str, Drawn], steps: int) -> Episodes:
+    """What an agent's `check` sees: one slot, in the first system."""
+    first = next(iter(drawn.values())).take(slice(1))
+    return Episodes(env, first, steps, seed=0, keep=False)
+
+
+def _wrapped(wrap: Wrap | None, env: Episodes) -> VectorEnv[Any, Any, Any]:
+    made = env if wrap is None else wrap(env)
+    if not isinstance(made, VectorEnv):
+        raise ValueError(f"wrap made {shown(made)}; legal: Gymnasium's vector environment")
+    return made
+
+
+def _succeeded(found: ArrayLike | None, n: int) -> NDArray[np.bool_] | None:
+    if found is None:
+        return None
+    array = np.asarray(found)
+    if array.shape != (n,) or array.dtype != np.bool_:
+        raise ValueError(f"success returned {array.dtype} of shape {array.shape}; legal: bool ({n},)")
+    return array
+
+
+def _constants(env: SpriiVectorEnv) -> dict[str, Any]:
+    """The world's constants and what is observed, as JSON has them."""
+    made = dataclasses.asdict(env.world) | dict(env.world.sources) | {"obs_type": env.obs_type}  # type: ignore[call-overload]
+    return json.loads(json.dumps(made, default=repr))
+
+
+@contextmanager
+def _bar(label: str, steps: int, progress: bool | None) -> Iterator[Callable[[int], None] | None]:
+    if not (sys.stderr.isatty() if progress is None else flag("progress", progress)):
+        yield None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=steps)
+        yield lambda done: bar.update(task, completed=done)
