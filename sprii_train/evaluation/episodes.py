@@ -20,6 +20,7 @@ class Episodes(VectorWrapper[Any, Any, Any, Any, Any]):
     What a slot does after its first episode is not recorded.
 
     Attributes:
+        wraps: whether the caller said what wraps it.
         rewards: (E, T) float64, zero after an episode's end.
         lengths: transitions of each episode, (E,).
         told: "is_success" of an episode's last step, (E,) float64, NaN where the environment says nothing.
@@ -41,7 +42,8 @@ class Episodes(VectorWrapper[Any, Any, Any, Any, Any]):
         properties, n = self.native.world.properties, len(drawn.values)
         systems = [System(properties.mapping(row), id=str(id)) for row, id in zip(drawn.values, drawn.ids, strict=True)]
         self._begin, self._seed, self._report = {"system": systems, "state": drawn.states}, seed, report
-        self.keep, self.time, self.steps = keep, 0, steps
+        self.keep, self.time = keep, 0
+        self.wraps = False
         self.running = np.zeros(n, np.bool_)
         self.rewards = np.zeros((n, steps))
         self.lengths = np.zeros(n, np.int64)
@@ -56,7 +58,8 @@ class Episodes(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin the recorded episodes; a reset of some slots, as they end, is passed on."""
-        if options and options.get("reset_mask") is not None:
+        mask = (options or {}).get("reset_mask")
+        if mask is not None and (self.time or not np.all(mask)):  # Stable-Baselines3's first reset has a full mask
             return self.env.reset(seed=seed, options=options)
         found = self.env.reset(seed=self._seed, options=dict(self._begin))
         self.time, self.running[:], self.rewards[:], self.lengths[:], self.told[:] = 0, True, 0.0, 0, np.nan

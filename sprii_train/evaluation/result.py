@@ -1,7 +1,7 @@
 """What an evaluation found: rows by group and by system with intervals, contrasts over the same episodes, JSON."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -259,16 +259,6 @@ class Evaluation:
             },
             level=level,
         )
-
-
-def named(evaluations: Iterable[Evaluation]) -> dict[str, Evaluation]:
-    """By the names of their agents; ValueError where two have one name."""
-    found: dict[str, Evaluation] = {}
-    for each in evaluations:
-        if each.agent in found:
-            raise ValueError(f"two evaluations are named {each.agent!r}; legal: names that differ, see name=")
-        found[each.agent] = each
-    return found
 
 
 def _written(own: GroupEpisodes) -> dict[str, Any]:

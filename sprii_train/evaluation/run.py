@@ -155,6 +155,7 @@ def _fresh(env: SpriiVectorEnv, drawn: Mapping[str, Drawn], steps: int) -> Episo
 
 
 def _wrapped(wrap: Wrap | None, env: Episodes) -> VectorEnv[Any, Any, Any]:
+    env.wraps = wrap is not None
     made = env if wrap is None else wrap(env)
     if not isinstance(made, VectorEnv):
         raise ValueError(f"wrap made {shown(made)}; legal: Gymnasium's vector environment")

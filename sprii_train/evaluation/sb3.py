@@ -7,11 +7,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit
 from numpy.typing import NDArray
 
 from sprii_envs.dependencies import needed
 from sprii_envs.fields import flag
+from sprii_envs.wrappers import RepeatSystem
 from sprii_train.evaluation.episodes import Episodes
 from sprii_train.plugins.sb3_envs import NativeVecEnv
 
@@ -28,7 +29,7 @@ with needed("evaluating its models needs Stable-Baselines3", "stable-baselines3"
         VecTransposeImage,
     )
 
-_SILENT = (Monitor, OrderEnforcing, PassiveEnvChecker, TimeLimit)
+_SILENT = (Monitor, OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, RepeatSystem, TimeLimit)
 """Wrappers of single environments that change no observation."""
 
 
@@ -58,8 +59,10 @@ class SB3Agent:
 
     def check(self, env: VectorEnv[Any, Any, Any]) -> None:
         """ValueError unless the model has the spaces of the environment under its wrappers."""
-        wrapped = isinstance(env, VectorWrapper) and not isinstance(env, Episodes)
-        if not wrapped and (hidden := _hidden(getattr(self.model, "env", None))):
+        inner = env
+        while isinstance(inner, VectorWrapper) and not isinstance(inner, Episodes):
+            inner = inner.env
+        if not (isinstance(inner, Episodes) and inner.wraps) and (hidden := _hidden(getattr(self.model, "env", None))):
             raise ValueError(
                 f"the model's own environment has the wrappers {', '.join(hidden)}, which cannot be taken over; give "
                 "their vector forms, as evaluate_agent(..., wrap=lambda env: VectorContextObservation(env)), or "
