@@ -11,7 +11,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeS
 from numpy.typing import NDArray
 
 from sprii_envs.dependencies import needed
-from sprii_envs.fields import flag
+from sprii_envs.fields import flag, shown
 from sprii_envs.wrappers import RepeatSystem
 from sprii_train.evaluation.episodes import Episodes
 from sprii_train.plugins.sb3_envs import NativeVecEnv
@@ -43,14 +43,14 @@ class SB3Agent:
     def __init__(
         self, model: Any, *, wrap: Callable[[VecEnv], VecEnv] | None = None, deterministic: bool = True
     ) -> None:
-        """`wrap` makes of a vector of environments what the model observes.
+        """`wrap` makes of a vector of environments what the model observes; a `VecNormalize` in it is frozen.
 
         ValueError for what is no model, or for a `wrap` that is no function.
         """
         if not callable(getattr(model, "predict", None)):
-            raise ValueError(f"model is {model!r}; legal: a model of Stable-Baselines3")
+            raise ValueError(f"model is {shown(model)}; legal: a model of Stable-Baselines3")
         if wrap is not None and not callable(wrap):
-            raise ValueError(f"wrap is {wrap!r}; legal: a function of a VecEnv to a VecEnv")
+            raise ValueError(f"wrap is {shown(wrap)}; legal: a function of a VecEnv to a VecEnv")
         self.model, self.wrap, self.deterministic = model, wrap, flag("deterministic", deterministic)
 
     def describe(self) -> str:
@@ -80,8 +80,8 @@ class SB3Agent:
                 fits = told == asked
             if not fits:
                 raise ValueError(
-                    f"the model's {name} is {told}, the environment's {asked}; give the wrappers that it was trained "
-                    "under: wrap= of evaluate_agent takes Gymnasium's vector wrappers, wrap= of SB3Agent "
+                    f"the model's {name} is {shown(told)}, the environment's {shown(asked)}; give the wrappers that it "
+                    "was trained under: wrap= of evaluate_agent takes Gymnasium's vector wrappers, wrap= of SB3Agent "
                     "Stable-Baselines3's"
                 )
 
@@ -102,7 +102,11 @@ class SB3Agent:
 
     def _wrapped(self, env: VectorEnv[Any, Any, Any]) -> VecEnv:
         native = NativeVecEnv(env)
-        return _rebuilt(getattr(self.model, "env", None), native) if self.wrap is None else self.wrap(native)
+        venv = _rebuilt(getattr(self.model, "env", None), native) if self.wrap is None else self.wrap(native)
+        for layer in _layers(venv):
+            if isinstance(layer, VecNormalize):  # a loaded one goes on learning its statistics
+                layer.training = layer.norm_reward = False
+        return venv
 
 
 def _layers(env: Any) -> Iterator[VecEnvWrapper]:
@@ -120,7 +124,6 @@ def _rebuilt(own: Any, venv: VecEnv) -> VecEnv:
         if isinstance(layer, VecNormalize):
             fresh = copy.deepcopy(layer)  # without its environment
             fresh.set_venv(venv)
-            fresh.training = fresh.norm_reward = False
             venv = fresh
         elif isinstance(layer, VecTransposeImage):
             venv = VecTransposeImage(venv, skip=layer.skip)

@@ -274,6 +274,7 @@ def test_any_width_of_the_terminal_is_usable(columns):
         ("pendulum", "train", "--iterations"),
         ("pendulum", "evaluate", "model", "--horizon"),
         ("pendulum", "evaluate", "model", "--episodes"),
+        ("pendulum", "evaluate", "model", "--systems"),
         ("pendulum", "evaluate", "model", "--seed"),
         ("benchmark", "envs", "--repeats"),
         ("benchmark", "envs", "--seconds"),

@@ -73,6 +73,8 @@ def test_a_model_and_its_normalisation(algorithm, tmp_path):
     assert statistics.training
     model.save(tmp_path / "model")
     loaded = algorithm.load(tmp_path / "model", device="cpu")
+    fresh = SB3Agent(loaded, wrap=lambda env: VecNormalize.load(str(tmp_path / "statistics"), env))  # still learning
+    assert own_of(fresh).returns.tolist() == own.returns.tolist()
     assert own_of(SB3Agent(loaded, wrap=frozen)).returns.tolist() == own.returns.tolist()
     assert not np.allclose(own_of(loaded).returns, own.returns, rtol=1e-3)  # nothing tells it of the statistics
 

@@ -1,5 +1,6 @@
 """`tab:pendulum-r7`: its cells, the report of real rows of a tiny budget, its claims, and `sprii pendulum`."""
 
+import importlib
 import io
 import json
 import sys
@@ -17,10 +18,14 @@ import sprii_train.experiments.reproduce as reproducing
 from sprii_envs.banks import Store, StoreError, open_store
 from sprii_envs.envs.pendulum import GROUPS
 from sprii_envs.files import read_json
+from sprii_train.checkpoints import load, save
 from sprii_train.cli import main
 from sprii_train.control.assay_bank import assay_bank, experience, record, simulated
+from sprii_train.control.controllers import named_controller
 from sprii_train.control.experience import Experience
 from sprii_train.control.loop import ControlRun
+from sprii_train.control.pendulum_agents import ENV_ID, learned
+from sprii_train.evaluation import Evaluation, evaluate_agent
 from sprii_train.experiments import costs
 from sprii_train.experiments.cells import Cell, folder_of, work
 from sprii_train.experiments.groups import Scope
@@ -28,6 +33,7 @@ from sprii_train.experiments.references import REFERENCES, ReferenceCell, Refere
 from sprii_train.experiments.reproduce import Plan, reproduce
 from sprii_train.experiments.sources import SourceCell
 from sprii_train.experiments.targets import TARGETS, target
+from sprii_train.learners import JEPA, LEARNERS, JEPAConfig
 from sprii_train.reports.claims import judge
 from sprii_train.reports.page import Page
 from sprii_train.settings import PENDULUM, SETTINGS
@@ -293,6 +299,9 @@ def test_the_assay_s_bank_shares_no_system_and_is_upright_half_the_time(tmp_path
         (["train", "cadm", "--iterations", "0"], ">= 1"),
         (["evaluate", "nowhere"], "nowhere"),
         (["evaluate", "nowhere", "--episodes", "0"], "--episodes is 0; legal: an integer >= 1"),
+        (["evaluate", "nowhere", "--systems", "0"], "--systems is 0; legal: an integer >= 1"),
+        (["evaluate", "nowhere", "--json", "none/rows.json"], "--json none/rows.json: there is no folder none"),
+        (["evaluate", "nowhere", "--plugin", "no_such"], "--plugin no_such: No module named 'no_such'"),
         (["evaluate", "nowhere", "--seed", "9" * 20], "--seed is 9"),
         (
             ["evaluate", "nowhere", "--device", "nonsense"],
@@ -332,3 +341,79 @@ def test_train_then_evaluate(monkeypatch, capsys, tmp_path):
     main()
     printed = capsys.readouterr().out
     assert all(group in printed for group in GROUPS)
+    assert printed.count("oracle*") == printed.count("paper: CaDM") == len(GROUPS)
+    given = [
+        "--groups",
+        "ID, OOD_c3",
+        "--systems",
+        "2",
+        "--episodes",
+        "4",
+        "--json",
+        "rows.json",
+        "--by-system",
+        "--alone",
+    ]
+    monkeypatch.setattr(sys, "argv", [*command[:4], "--controller", "shooting", "--horizon", "2", *given])
+    main()
+    printed = capsys.readouterr().out
+    assert "oracle" not in printed
+    found = Evaluation.from_json(tmp_path / "rows.json")
+    assert [row["episodes"] for row in found.by_group()] == [4, 4]
+    agent = learned(load(command[3]), named_controller("shooting", horizon=2), seed=0)
+    again = evaluate_agent(agent, ENV_ID, groups=["ID", "OOD_c3"], systems=2, episodes=4)
+    assert again.by_group() == found.by_group()
+
+
+def test_a_learner_that_cannot_plan_is_refused_by_name(monkeypatch, capsys, tmp_path):
+    save(JEPA(JEPAConfig(image=16, stem=(4,), patch=4)), tmp_path / "jepa")
+    monkeypatch.setattr(sys, "argv", ["sprii", "pendulum", "evaluate", str(tmp_path / "jepa")])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "JEPA lacks" in capsys.readouterr().err
+
+
+def test_a_learner_of_a_plugin_plans(monkeypatch, capsys, tmp_path):
+    (tmp_path / "still_plugin.py").write_text(PLUGIN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "learner").mkdir()
+    still = importlib.import_module("still_plugin")
+    save(still.Still(still.StillConfig()), tmp_path / "learner" / "still")
+    given = ["learner/still", "--plugin", "still_plugin", "--episodes", "2", "--groups", "ID", "--alone"]
+    monkeypatch.setattr(sys, "argv", ["sprii", "pendulum", "evaluate", *given, "--controller", "shooting"])
+    try:
+        main()
+    finally:
+        del LEARNERS["still"]
+    assert "learner/still" in capsys.readouterr().out
+
+
+PLUGIN = """
+from dataclasses import dataclass
+
+from torch import nn
+
+from sprii_train.learners import register_learner
+
+
+@dataclass(frozen=True)
+class StillConfig:
+    history: int = 2
+
+
+class Still(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.history, self.layer = config, config.history, nn.Linear(1, 1)
+
+    def context(self, history):
+        return None
+
+    def step(self, observation, action, context):
+        return observation
+
+
+register_learner("still", Still, StillConfig)
+"""
