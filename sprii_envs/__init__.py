@@ -8,7 +8,7 @@ from sprii_envs.properties import (
     SystemSet,
     vary,
 )
-from sprii_envs.registration import register_all
+from sprii_envs.registration import register, register_all
 
 __version__ = "0.1.0"
 
@@ -18,6 +18,7 @@ __all__ = [
     "System",
     "SystemDistribution",
     "SystemSet",
+    "register",
     "vary",
 ]
 

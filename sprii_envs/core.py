@@ -10,7 +10,8 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
-from sprii_envs.fields import check_seed
+from sprii_envs.declarations import check_declarations
+from sprii_envs.fields import check_seed, number
 from sprii_envs.properties import (
     PersistentProperties,
     System,
@@ -57,9 +58,14 @@ class Common:
         systems: Source | str | None,
         image_size: int | Sequence[int],
     ) -> gym.Space[Any]:
+        check_declarations(type(world))
+        number(f"{world.name}.dt", world.dt, least=1e-9)
         world.load()
         if obs_type not in ("state", "pixels"):
             raise unknown_name("obs_type", obs_type, ("state", "pixels"))
+        drawing = f"obs_type={obs_type!r}" if obs_type == "pixels" else f"render_mode={render_mode!r}"
+        if not world.has_pictures and (obs_type == "pixels" or render_mode is not None):
+            raise world.without_pictures(drawing)
         if render_mode is not None and render_mode not in render_modes:
             raise unknown_name("render_mode", render_mode, render_modes)
         source = _source(world, systems)
@@ -202,7 +208,8 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
             world, 1, obs_type, render_mode, self.metadata["render_modes"], system, systems, image_size
         )
         self.action_space = gym.spaces.Box(-1.0, 1.0, (world.action_size,), np.float32)
-        self.metadata = {**self.metadata, "render_fps": max(1, round(1.0 / world.dt))}
+        modes = self.metadata["render_modes"] if world.has_pictures else []
+        self.metadata = {**self.metadata, "render_modes": modes, "render_fps": max(1, round(1.0 / world.dt))}
         self.render_mode = render_mode
         self._keyed: np.random.Generator | None = None
         self._window: rendering.Window | None = None

@@ -53,15 +53,15 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         if autoreset_mode not in (*AutoresetMode, *modes):
             raise unknown_name("autoreset_mode", autoreset_mode, modes)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.metadata = {
-            "render_modes": ["rgb_array"],
-            "render_fps": max(1, round(1.0 / world.dt)),
-            "autoreset_mode": self.autoreset_mode,
-        }
         self.num_envs = num_envs
         self.single_observation_space = self._build(
             world, self.num_envs, obs_type, render_mode, ["rgb_array"], system, systems, image_size
         )
+        self.metadata = {
+            "render_modes": ["rgb_array"] if world.has_pictures else [],
+            "render_fps": max(1, round(1.0 / world.dt)),
+            "autoreset_mode": self.autoreset_mode,
+        }
         self.single_action_space = gym.spaces.Box(-1.0, 1.0, (world.action_size,), np.float32)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)

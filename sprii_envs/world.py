@@ -35,16 +35,26 @@ class Ending(NamedTuple):
     info: Extras = {}  # noqa: RUF012 - never written to
 
 
+class _ClassName:
+    """A class's own name, for it and for its instances."""
+
+    def __get__(self, world: object, kind: type) -> str:
+        return kind.__name__
+
+
 class World(ABC):
     """One environment's declarations and pure functions.
 
     Implement it as a frozen dataclass whose fields are the physical constants. States are float64 of shape
     (N, S), in any memory order (elementwise code on an F-ordered array runs along the batch); floating-point
     results must not depend on N or on memory order, which elementwise arithmetic guarantees and BLAS does
-    not.
+    not. `sprii_envs.register` makes an environment of it, `check_world` tells what is not as said here.
     """
 
-    name: ClassVar[str]
+    required: ClassVar[tuple[str, ...]] = ("properties", "state_names", "action_size", "start_draws")
+    """Declarations without a default."""
+    name: ClassVar[str] = _ClassName()  # type: ignore[assignment]
+    """The class's own name, unless it is given another."""
     properties: ClassVar[PersistentProperties]
     state_names: ClassVar[tuple[str, ...]]
     state_limit: ClassVar[float] = 1e6
@@ -63,12 +73,12 @@ class World(ABC):
     packages: ClassVar[tuple[str, ...]] = ()
     """Packages beside NumPy whose versions decide the bits of a trajectory; a bank records them."""
     max_episode_steps: ClassVar[int]
-    """Transitions of a registered episode: one fewer than the states in it."""
+    """Transitions of a registered episode: one fewer than the states in it; or as `register` says."""
     obs_type: ClassVar[str] = "state"
     image_size: ClassVar[int] = 64
     """What the registered environment observes, and the side of its frames, unless its constructor is given others."""
-    dt: float
-    """Control step, seconds."""
+    dt: float = 1.0
+    """Control step, seconds; pictures are shown at this rate."""
 
     def load(self) -> None:  # noqa: B027 - most worlds need NumPy only
         """Import the simulator's package, which environments need when they are built; ImportError that says how."""
@@ -77,6 +87,11 @@ class World(ABC):
     def sources(self) -> Mapping[str, str]:
         """What else decides the bits of a trajectory, such as a file: name → digest. Banks and snapshots record it."""
         return {}
+
+    @property
+    def physical(self) -> int:
+        """How many of the state's components, the first ones, are physical; others are the integrator's memory."""
+        return len(self.state_names)
 
     @abstractmethod
     def prepare(self, values: Array) -> Any:
@@ -93,9 +108,11 @@ class World(ABC):
     def initial(self, u: Array, values: Array, query: str | None) -> Array:
         """Initial states (N, S) from uniforms (N, start_draws)."""
 
-    @abstractmethod
     def force(self, action: NDArray[np.float32]) -> Array:
-        """Physical force (N, A), float64, of normalised actions (N, A); clips, keeps NaN."""
+        """Physical force (N, A), float64, of normalised actions (N, A); clips, keeps NaN. By default clipped to ±1."""
+        force = action.astype(np.float64, order="F")
+        np.maximum(force, -1.0, out=force)
+        return np.minimum(force, 1.0, out=force)
 
     @abstractmethod
     def step(self, state: Array, force: Array, prepared: Any) -> tuple[Array, Extras]:
@@ -134,9 +151,12 @@ class World(ABC):
         high = np.full(len(self.state_names), np.finfo(np.float32).max, np.float32)
         return -high, high
 
-    @abstractmethod
     def patches(self, state: Array, size: rendering.Size) -> list[rendering.Patch]:
-        """The grayscale picture of each state, as patches; may depend on nothing but the state."""
+        """The grayscale picture of each state, as patches; may depend on nothing but the state.
+
+        A world without it has states only: frames of it are refused.
+        """
+        raise self.without_pictures("frames")
 
     def picture(self, state: Array, values: Array, size: rendering.Size) -> rendering.Frame:
         """What a person sees, (N, H, W, 3) uint8; overlays that reveal `values` are allowed here only."""
@@ -146,6 +166,15 @@ class World(ABC):
         """Grayscale frames (N, H, W) uint8 of states (N, S)."""
         shape = rendering.image_size(size)
         return rendering.draw(self.patches(state, shape), len(state), shape)
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether it says how its states look."""
+        return type(self).patches is not World.patches
+
+    def without_pictures(self, what: str) -> ValueError:
+        """The error for a world that cannot give `what` because it draws nothing."""
+        return ValueError(f"{self.name} has no pictures: {what} needs a world with patches(state, size)")
 
     def check_state(self, state: ArrayLike, n: int) -> Array:
         """States of n slots as a new F-ordered (n, S) array; one state (S,) serves all.
@@ -252,6 +281,8 @@ def rollout(
     equal arguments, equal result, bit for bit the states an environment would visit. A rollout runs on past a
     world's ending (see `Rollout.ended`). `frames` is the image size of grayscale frames to return.
     """
+    if frames is not None and not world.has_pictures:
+        raise world.without_pictures("frames")
     values = world.properties.batch(values, None)
     n = len(values)
     given, steps = _checked_actions(world, n, actions, steps)

@@ -13,6 +13,7 @@ from sprii_envs.banks.protocols import (
     SWIMMER,
     BankProtocol,
     register,
+    register_protocol,
 )
 from sprii_envs.banks.recorded import RecordedBank, Recording, StreamSpec
 from sprii_envs.banks.storage import FORMAT, BankError
@@ -46,5 +47,6 @@ __all__ = [
     "build",
     "open_store",
     "register",
+    "register_protocol",
     "register_store",
 ]

@@ -18,6 +18,7 @@ from sprii_envs.banks.storage import BankError, Column, Manifest
 from sprii_envs.banks.store import WindowStore, split_of
 from sprii_envs.fields import choice
 from sprii_envs.properties import PersistentProperties, SystemSet
+from sprii_envs.registration import registered
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.world import World, draw_states
 
@@ -414,8 +415,9 @@ class Bank(WindowStore):
         return f"Bank({name!r}, {len(self):,} episodes, {str(self.path)!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Path and fingerprint only."""
-        return {"path": str(self.path), "fingerprint": self.fingerprint}
+        """Path and fingerprint, and where the world is that another process may have to register."""
+        own = registered(self.protocol.env_id)
+        return {"path": str(self.path), "fingerprint": self.fingerprint, "registered": own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Reopen; BankError if another bank lies at the path by now."""
@@ -423,6 +425,9 @@ class Bank(WindowStore):
         vars(self).update(vars(Bank.open(path, None)))
         if self.fingerprint != state["fingerprint"]:
             raise BankError(f"{path}: not the bank that was pickled: it has been replaced meanwhile")
+        if (own := state.get("registered")) is not None:
+            with contextlib.suppress(ValueError):  # what is recorded can be read without the world
+                own.here()
 
 
 def _entry_bytes(column: Column) -> int:

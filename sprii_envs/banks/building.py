@@ -16,6 +16,7 @@ import io
 import json
 import multiprocessing
 import os
+import pickle
 import platform
 import shutil
 import signal
@@ -23,6 +24,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from functools import cache
 from importlib import metadata
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
@@ -39,11 +41,14 @@ from sprii_envs.banks.simulate import Chunk
 from sprii_envs.banks.storage import BankError, Column
 from sprii_envs.dependencies import PackageImportError
 from sprii_envs.fields import WORKERS, integer
+from sprii_envs.registration import importable_elsewhere, registered
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.world import draw_states
+from sprii_envs.world_checks import check_once
 
 Progress = Callable[[int, int], None]
 
+_TABLE = ("episode", "system", "rollout", "length", "split", "kind", "group", "ending")
 _OUTCOME = "outcome.i32"
 _PARTIAL = {"build.json", "journal", _OUTCOME, "spare", "data"}
 _OVERWRITE = "pass overwrite=True (--overwrite)"
@@ -132,6 +137,8 @@ class _Build:
         self.protocol, self.path = protocol, path
         self.partial = storage.partial_path(path)
         self.data = self.partial / "data"
+        if registered(protocol.env_id) is not None:
+            check_once(simulate.world(protocol))
         self.columns = simulate.columns(protocol)
         self.chunks = simulate.chunks(protocol)
         self.drawn = simulate.draw(protocol)
@@ -141,6 +148,13 @@ class _Build:
         self.spare = self.partial / "spare"
         self.packages = {"python": platform.python_version(), "numpy": np.__version__, "sprii": __version__}
         world = simulate.world(protocol)
+        if surplus := [name for name in world.properties.names if name in _TABLE]:
+            raise ValueError(
+                f"property {surplus[0]!r} of {world.name} has the name of a column that every bank's table has; "
+                f"choose none of {', '.join(_TABLE)}"
+            )
+        if protocol.frames is not None and not world.has_pictures:
+            raise world.without_pictures(f"frames={protocol.frames} of the bank {protocol.name!r}")
         self.packages |= {name: _version(name, protocol) for name in world.packages} | dict(world.sources)
         try:
             world.prepare(self.drawn.values[:1])
@@ -150,10 +164,25 @@ class _Build:
         self.done: set[int] = set()
 
     def run(self, workers: int, progress: Progress | None, overwrite: bool) -> None:
+        if workers > 1:
+            self._check_importable()
         with _disk_errors(self.path, self._needed):
             self.done = self._take_up(overwrite)
             self._simulate(workers, progress)
             self._finish()
+
+    def _check_importable(self) -> None:
+        """BankError, before anything is written, for classes that no worker could import."""
+        own = registered(self.protocol.env_id)
+        made = [own.world.split(":")] if own else []
+        made += [[type(each).__module__, type(each).__qualname__] for each in self.protocol.recorded]
+        for module, name in made:
+            if "<locals>" in name or not importable_elsewhere(module):
+                raise BankError(
+                    f"{self.path}: build workers cannot import {name}, which is defined in "
+                    f"{'a function' if '<locals>' in name else 'a notebook or shell'}: put it into a module of its "
+                    "own, or build with workers=1"
+                )
 
     def _simulate(self, workers: int, progress: Progress | None) -> None:
         todo = [chunk for chunk in self.chunks if chunk.number not in self.done]
@@ -287,9 +316,10 @@ class _Build:
             for chunk in todo:
                 yield chunk, _build_chunk(*job, chunk)
             return
+        packed = pickle.dumps((registered(self.protocol.env_id), job))
         # Spawned workers do not inherit the build lock, which a forked one would hold beyond a killed parent.
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(min(workers, len(todo)), context, initializer=_start_worker, initargs=job)
+        pool = ProcessPoolExecutor(min(workers, len(todo)), context, initializer=_start_worker, initargs=(packed,))
         try:
             with _workers_without_interrupts():
                 futures = {pool.submit(_work, chunk): chunk for chunk in todo}
@@ -459,7 +489,7 @@ def _write(file: io.FileIO, block: memoryview) -> None:
         block = block[file.write(block) :]
 
 
-_JOB: tuple[Any, ...] = ()
+_JOB = b""
 
 
 @contextlib.contextmanager
@@ -488,8 +518,11 @@ def _uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _start_worker(*job: object) -> None:
-    """Keep what every chunk needs, and die with the parent, which cannot say goodbye after `kill -9`."""
+def _start_worker(job: bytes) -> None:
+    """Keep what every chunk needs, and die with the parent, which cannot say goodbye after `kill -9`.
+
+    A chunk unpacks it, so that its error reaches the parent.
+    """
     global _JOB
     _JOB = job
     parent = multiprocessing.parent_process()
@@ -498,8 +531,19 @@ def _start_worker(*job: object) -> None:
 
 
 def _work(chunk: Chunk) -> str:
-    protocol, values, targets = _JOB
-    return _build_chunk(protocol, values, targets, chunk)
+    return _build_chunk(*_job(), chunk)
+
+
+@cache
+def _job() -> tuple[BankProtocol, NDArray[np.float64], tuple[tuple[Path, Column], ...]]:
+    """What every chunk needs, the registration of the world included; BankError if its classes are not found."""
+    try:
+        own, job = pickle.loads(_JOB)
+        if own is not None:
+            own.here()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BankError(f"a build worker cannot import what the bank is made of: {error} (or: workers=1)") from error
+    return job
 
 
 @contextlib.contextmanager

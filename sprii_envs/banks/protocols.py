@@ -181,7 +181,7 @@ class BankProtocol:
             again = BankProtocol.from_dict(json.loads(json.dumps(self.to_dict(), allow_nan=False)))
         except (TypeError, ValueError) as error:
             raise ValueError(f"protocol {self.name!r} cannot be recorded: {error}") from error
-        for mine, theirs in zip(self._recorded(), again._recorded(), strict=True):
+        for mine, theirs in zip(self.recorded, again.recorded, strict=True):
             if type(mine) is not type(theirs):
                 name, theirs = type(mine).__name__, f"{type(theirs).__module__}.{type(theirs).__qualname__}"
                 raise ValueError(
@@ -191,8 +191,9 @@ class BankProtocol:
         if again != self:
             raise ValueError(f"protocol {self.name!r} cannot be recorded: read again, {self.differences(again)}")
 
-    def _recorded(self) -> list[Any]:
-        """What is recorded by the name of its kind."""
+    @property
+    def recorded(self) -> list[Any]:
+        """Behaviour and populations: what is recorded by the name of its kind."""
         populated = [given for given in self.systems.values() if not isinstance(given, int)]
         groups = [group for given in populated if isinstance(given, Union) for group in given.groups.values()]
         return [self.behaviour, *populated, *groups]
@@ -356,3 +357,17 @@ PROTOCOLS = {
     protocol.name: protocol for protocol in (D_CLEAN, SPRING, SPRING_SEALED, POKE_FACTORIAL, POKE_ORIGINAL, SWIMMER)
 }
 """Name → protocol."""
+
+_OURS = frozenset(PROTOCOLS)
+
+
+def register_protocol(protocol: BankProtocol) -> BankProtocol:
+    """Make a protocol of one's own known by its name, for `sprii bank build NAME PATH --plugin MODULE`.
+
+    A call again replaces the one of that name. ValueError for a name of this package's, and for what is no protocol.
+    """
+    instance("protocol", protocol, of=BankProtocol)
+    if protocol.name in _OURS:
+        raise ValueError(f"the protocol {protocol.name!r} is one of this package; choose another name")
+    PROTOCOLS[protocol.name] = protocol
+    return protocol

@@ -7,7 +7,6 @@ so the recorded start and actions reproduce the recorded states exactly.
 
 import dataclasses
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -20,6 +19,7 @@ from sprii_envs.banks.populations import Drawn
 from sprii_envs.banks.protocols import BankProtocol, Part
 from sprii_envs.banks.storage import Column
 from sprii_envs.properties import SystemSet, unknown_name
+from sprii_envs.registration import world_of
 from sprii_envs.world import World, rollout
 
 COLUMNS = ("states", "actions", "rewards", "frames")
@@ -62,14 +62,13 @@ def chunks(protocol: BankProtocol) -> list[Chunk]:
 def world(protocol: BankProtocol) -> World:
     """The environment's pure functions with the protocol's constants; ValueError if it is not ours or has no such."""
     try:
-        entry = gym.spec(protocol.env_id).entry_point
+        kind = world_of(protocol.env_id)
     except gym.error.Error as error:
-        raise ValueError(f"protocol {protocol.name!r}: unknown environment: {error}") from error
-    if not isinstance(entry, str):
-        entry = f"{entry.__module__}:{entry.__qualname__}" if isinstance(entry, type) else ""
-    module, _, env = entry.partition(":")
-    kind = getattr(import_module(module), env.removesuffix("Env"), None) if module else None
-    if not (isinstance(kind, type) and issubclass(kind, World)):
+        raise ValueError(
+            f"protocol {protocol.name!r}: unknown environment: {error} (a world of your own is known once the module "
+            "that registers it is imported)"
+        ) from error
+    if kind is None:
         raise ValueError(f"protocol {protocol.name!r}: {protocol.env_id} is not one of our environments")
     legal = [field.name for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
     for name in protocol.constants:

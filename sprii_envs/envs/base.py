@@ -4,11 +4,12 @@ import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
 from types import EllipsisType
-from typing import Any, ClassVar
+from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
 from sprii_envs.core import SpriiEnv
+from sprii_envs.declarations import check_declarations
 from sprii_envs.properties import unknown_name
 from sprii_envs.slots import Source
 from sprii_envs.vector import SpriiVectorEnv
@@ -34,7 +35,7 @@ class _Signature:
 class _OfWorld:
     """Takes the world in the header of a class: `class DCleanEnv(WorldEnv, world=DClean)`."""
 
-    _world_type: ClassVar[type[World]]
+    _world_type: type[World]
     __signature__ = _Signature()
 
     def __init_subclass__(cls, *, world: type[World] | None = None, **kwargs: Any) -> None:
@@ -42,18 +43,18 @@ class _OfWorld:
         if world is not None:
             cls._world_type = world
 
-    @classmethod
-    def _own(cls, name: str, value: Any) -> Any:
-        return getattr(cls._world_type, name) if value is ... else value
+    def _own(self, name: str, value: Any) -> Any:
+        return getattr(self._world_type, name) if value is ... else value
 
-    @classmethod
-    def _built(cls, constants: Mapping[str, float]) -> World:
+    def _built(self, constants: Mapping[str, float]) -> World:
         """The world with some constants changed; ValueError with the nearest name for an unknown one."""
-        legal = _constants(cls._world_type)
+        world = self._world_type
+        check_declarations(world)
+        legal = _constants(world)
         for name in constants:
             if name not in legal:
-                raise unknown_name(f"argument of {cls._world_type.name}", name, (*_ARGUMENTS, *legal))
-        return cls._world_type(**constants)
+                raise unknown_name(f"argument of {world.name}", name, (*_ARGUMENTS, *legal))
+        return world(**constants)
 
 
 class WorldEnv(_OfWorld, SpriiEnv):

@@ -66,6 +66,7 @@ class MujocoWorld(World):
     camera: ClassVar[str | int] = -1
     """The camera of MuJoCo's renderer; −1 is the free one."""
 
+    required: ClassVar[tuple[str, ...]] = ("properties", "model", "edits")
     packages: ClassVar[tuple[str, ...]] = ("mujoco",)
     max_episode_steps: ClassVar[int] = 1000
     state_limit: ClassVar[float] = 1e10  # of accelerations and forces; positions and velocities have a narrower one
@@ -106,6 +107,11 @@ class MujocoWorld(World):
     def compiled(self) -> Compiled:
         """The model, compiled once in every process; never write to it."""
         return compiled(type(self))
+
+    @property
+    def physical(self) -> int:
+        """Positions, velocities and activations."""
+        return self.compiled.physical
 
     @property
     def substeps(self) -> int:

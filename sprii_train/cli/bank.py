@@ -2,25 +2,23 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional
 
-from sprii_train.cli.options import check_workers
+from sprii_train.cli.options import check_workers, load_plugin
 from sprii_train.terminal import console
 
 if TYPE_CHECKING:
     from sprii_envs.banks import Store
-
-BankName = Literal["d-clean", "spring", "spring-sealed", "poke-factorial", "poke-original", "swimmer"]
 
 
 @dataclass
 class Build:
     """Build a bank, or resume a build that was stopped."""
 
-    protocol: Positional[BankName]
-    """What is built, see `sprii bank list`."""
+    protocol: Positional[str]
+    """What is built, a name of `sprii bank list`."""
     path: Positional[Path]
     """Folder of the bank."""
     workers: int | None = None
@@ -35,6 +33,8 @@ class Build:
     """Episodes of every system, of each kind where there are kinds; by default as the protocol says."""
     seed: int | None = None
     """Seed of systems, starts and actions; by default as the protocol says."""
+    plugin: str | None = None
+    """A module of yours that is imported first and registers a protocol."""
 
     def run(self) -> None:
         """Build with a progress bar."""
@@ -43,12 +43,17 @@ class Build:
         from rich.progress import Progress
 
         from sprii_envs.banks import PROTOCOLS, build
+        from sprii_envs.properties import unknown_name
 
         if self.no_frames and self.frames is not None:
             raise ValueError("--frames and --no-frames exclude each other")
         given = {"frames": self.frames, "rollouts": self.rollouts, "seed": self.seed}
         changes = {name: value for name, value in given.items() if value is not None}
         check_workers(self.workers)
+        if self.plugin is not None:
+            load_plugin(self.plugin)
+        if self.protocol not in PROTOCOLS:
+            raise unknown_name("bank", self.protocol, PROTOCOLS)
         protocol = PROTOCOLS[self.protocol].replace(**changes)
         if self.no_frames:
             protocol = protocol.replace(frames=None)
@@ -68,12 +73,17 @@ class Build:
 class List:
     """Say which banks can be built, and how large they are."""
 
+    plugin: str | None = None
+    """A module of yours that is imported first and registers protocols."""
+
     def run(self) -> None:
         """Print a table of the protocols."""
         from rich.table import Table
 
         from sprii_envs.banks import PROTOCOLS, simulate
 
+        if self.plugin is not None:
+            load_plugin(self.plugin)
         table = Table("bank", "systems", box=None, pad_edge=False)
         table.add_column("episodes", justify="right")
         table.add_column("size", justify="right")
