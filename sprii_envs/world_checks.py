@@ -69,8 +69,8 @@ class _Trial:
     def run(self, u: Array, query: str | None, rng: np.random.Generator, steps: int) -> None:
         world, n = self.world, self.n
         self._prepare()
-        state = self._call("initial", {"u": u, "values": self.values, "query": query})
-        self._shape("initial", state, (n, len(world.state_names)), np.float64)
+        shape = (n, len(world.state_names))
+        state = self._array("initial", {"u": u, "values": self.values, "query": query}, shape, np.float64)
         try:
             world.check_state(state, n)
         except ValueError as error:
@@ -84,17 +84,15 @@ class _Trial:
     def _step(self, state: Array, rng: np.random.Generator) -> Array:
         world, n = self.world, self.n
         force = self._force(rng)
-        after, extras = self._pair(self._call("step", {"state": state, "force": force, "prepared": None}))
-        self._shape("step", after, state.shape, np.float64)
-        self._signals(extras)
+        given = {"state": state, "force": force, "prepared": None}
+        after, extras = self._call("step", given, lambda out: self._pair(out, state.shape))
         if not np.isfinite(after).all():
             row, column = np.argwhere(~np.isfinite(after))[0]
             system = world.properties.mapping(self.values[row])
             raise self._error(
                 "step", f"{world.state_names[column]} = {after[row, column]} for the system {system}", "finite states"
             )
-        reward = self._call("reward", {"state": state, "force": force, "after": after})
-        self._shape("reward", reward, (n,), np.float64)
+        self._array("reward", {"state": state, "force": force, "after": after}, (n,), np.float64)
         self._end(after, extras)
         self._observe(after)
         return after
@@ -106,8 +104,6 @@ class _Trial:
             return
         if not isinstance(made, tuple) or not all(isinstance(a, np.ndarray) and a.shape[:1] == (self.n,) for a in made):
             raise self._error("prepare", _told(made), f"a tuple of arrays whose first axis is N = {self.n}")
-        if any(np.shares_memory(a, self.values) for a in made):  # the engine writes into it
-            raise self._error("prepare", "a view of `values`", "new arrays: .copy()")
         if not all(a.flags.writeable for a in made):
             raise self._error("prepare", "an array that cannot be written to", "new arrays: .copy()")
         rows, other = np.array([0, 2]), self.values[::-1].copy()
@@ -125,8 +121,7 @@ class _Trial:
         shape = (self.n, world.action_size)
         action = rng.uniform(-1.5, 1.5, shape).astype(np.float32)
         action[0], action[1] = -1.0, 1.0
-        force = self._call("force", {"action": action})
-        self._shape("force", force, shape, np.float64)
+        force = self._array("force", {"action": action}, shape, np.float64)
         for beyond in (np.inf, -np.inf):
             if not np.isfinite(world.force(np.full(shape, beyond, np.float32))).all():
                 raise self._error("force", f"what is not finite for actions of {beyond}", "actions clipped to ±1")
@@ -136,10 +131,11 @@ class _Trial:
             raise self._error("force", "a number for an action of NaN", "NaN kept, so that it is refused")
         return force
 
-    def _pair(self, out: Any) -> tuple[Any, Mapping[str, Any]]:
+    def _pair(self, out: Any, shape: tuple[int, ...]) -> None:
         if not isinstance(out, tuple) or len(out) != 2 or not isinstance(out[1], dict):
             raise self._error("step", _told(out), "a pair: the states after it, and a dict of the signals, {} for none")
-        return out
+        self._shape("step", out[0], shape, np.float64)
+        self._signals(out[1])
 
     def _signals(self, extras: Mapping[str, Any]) -> None:
         for name, dtype in self.world.signals.items():
@@ -153,17 +149,19 @@ class _Trial:
                 raise self._error("step", told, f"an array ({self.n},) of {dtype}, as declared in signals")
 
     def _end(self, after: Array, extras: Mapping[str, Any]) -> None:
-        ending = self._call("end", {"after": after, "extras": extras})
+        ending = self._call("end", {"after": after, "extras": extras}, self._ending)
+        legal = self.world.endings
+        for reason in ending.info.get("reason", ()):
+            if reason is not None and reason not in legal:
+                raise self._error("end", f"the reason {reason!r}", f"a reason that is in endings, {legal}")
+
+    def _ending(self, ending: Any) -> None:
         if not isinstance(ending, Ending):
             raise self._error("end", _told(ending), "an Ending")
         for name in ("terminated", "truncated"):
             if (flag := getattr(ending, name)) is not None:
                 self._shape("end", flag, (self.n,), np.bool_, f" as {name}")
         self._infos("end", ending.info)
-        legal = self.world.endings
-        for reason in ending.info.get("reason", ()):
-            if reason is not None and reason not in legal:
-                raise self._error("end", f"the reason {reason!r}", f"a reason that is in endings, {legal}")
 
     def _reset_info(self, state: Array) -> None:
         self._infos("reset_info", self.world.reset_info(state))
@@ -181,8 +179,8 @@ class _Trial:
         for bound in (low, high):
             if not isinstance(bound, np.ndarray) or bound.dtype != np.float32 or not np.isfinite(bound).all():
                 raise self._error("observation_bounds", _told(bound), "two finite float32 arrays (O,)")
-        seen = self._call("observe", {"state": state})
-        self._shape("observe", seen, (self.n, *low.shape), np.float32, ", O as in observation_bounds")
+        wanted = (self.n, *low.shape)
+        seen = self._array("observe", {"state": state}, wanted, np.float32, ", O as in observation_bounds")
         if not seen.flags.c_contiguous:
             raise self._error("observe", "an array in Fortran's order", "a C-ordered array")
         beyond = ~((seen >= low) & (seen <= high))
@@ -203,15 +201,21 @@ class _Trial:
         for row in range(self.n):
             if not _equal(frames[row], world.draw(state[row : row + 1], _SIZE)[0]):
                 raise self._error("patches", "another picture of a state alone than among others", "the same")
-        picture = self._call("picture", {"state": state, "values": self.values, "size": _SIZE})
-        self._shape("picture", picture, (self.n, *_SIZE, 3), np.uint8)
+        given = {"state": state, "values": self.values, "size": _SIZE}
+        self._array("picture", given, (self.n, *_SIZE, 3), np.uint8)
 
-    def _call(self, name: str, arguments: dict[str, Any]) -> Any:
+    def _array(
+        self, name: str, arguments: dict[str, Any], shape: tuple[int, ...], dtype: Any, more: str = ""
+    ) -> NDArray[Any]:
+        return self._call(name, arguments, lambda out: self._shape(name, out, shape, dtype, more))
+
+    def _call(self, name: str, arguments: dict[str, Any], check: Callable[[Any], None] = lambda _: None) -> Any:
         """What a function returns for all systems, having been found pure, and independent of N and memory order."""
         every = np.arange(self.n)
         given = self._arguments(arguments, every, np.ascontiguousarray)
         kept = self._arguments(arguments, every, np.ascontiguousarray)
         out = self._attempt(name, *given.values())
+        check(out)
         for argument, before in kept.items():
             if argument != "prepared" and not _equal(given[argument], before):
                 raise self._error(
