@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import gymnasium as gym
 import numpy as np
 
-from sprii_envs.core import SpriiEnv
+import sprii_envs
 from sprii_envs.mujoco import MujocoWorld, multiple, scale
 from sprii_envs.properties import PersistentProperties
-from sprii_envs.vector import SpriiVectorEnv
 
 MJCF = """
 <mujoco>
@@ -20,8 +20,7 @@ MJCF = """
       <body name="pole">
         <joint name="hinge" axis="0 1 0" damping="0.02"/>
         <geom name="pole" type="capsule" fromto="0 0 0 0 0 0.6" size="0.03" mass="0.3"/>
-      </body>
-    </body>
+      </body></body>
   </worldbody>
   <actuator><motor joint="rail" gear="10" ctrllimited="true" ctrlrange="-1 1"/></actuator>
 </mujoco>
@@ -49,11 +48,12 @@ class CartPole(MujocoWorld):
         return np.cos(after[:, 1])
 
 
+sprii_envs.register("mine/CartPole-v0", CartPole, max_episode_steps=100)
+
 if __name__ == "__main__":
-    env = SpriiVectorEnv(CartPole(), 64, max_episode_steps=100, obs_type="pixels")
-    observations, infos = env.reset(seed=0)
-    print(observations.shape, infos["persistent"][0])
-    one = SpriiEnv(CartPole())
+    env = gym.make_vec("mine/CartPole-v0", num_envs=64, obs_type="pixels")
+    print(env.reset(seed=0)[0].shape)  # (64, 64, 64, 2)
+    one = gym.make("mine/CartPole-v0").unwrapped
     one.reset(seed=0)
     done = one.counterfactual(one.vary("pole_mass", [0.5, 1.0, 2.0]), np.ones((20, 1), np.float32))
     print(done.states[:, -1, 1])  # rad: the same start and pushes, other poles

@@ -4,6 +4,7 @@ import copy
 import importlib.util
 import os
 import pickle
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, make_dataclass, replace
@@ -19,8 +20,8 @@ from own_worlds import CELLARS, KITES, Cellar, Kite
 from scipy.integrate import solve_ivp
 
 import sprii_envs
-from sprii_envs import snapshots
-from sprii_envs.banks import BankError, BankProtocol, UniformSegments, build, register_protocol
+from sprii_envs import declarations, snapshots
+from sprii_envs.banks import PROTOCOLS, BankError, BankProtocol, UniformSegments, build, register_protocol
 from sprii_envs.collection import collect_related
 from sprii_envs.core import SpriiEnv
 from sprii_envs.effects import without_effect
@@ -252,7 +253,7 @@ def test_frames_without_pictures_and_names_of_the_table_are_refused_before_anyth
 NOTEBOOK = """
 import sys
 exec(open(sys.argv[1]).read())
-from sprii_envs.banks import BankError, build
+from sprii_envs.banks import PROTOCOLS, BankError, build
 print(build(KITES, sys.argv[2] + "/one").name)
 try:
     build(KITES.replace(seed=1), sys.argv[2] + "/two", workers=2)
@@ -271,12 +272,11 @@ def test_a_class_of_a_notebook_is_built_in_one_process_and_refused_for_several(t
     assert os.listdir(tmp_path) == ["one"]
 
 
-def test_workers_that_cannot_import_the_module_say_so(tmp_path):
+def test_workers_that_cannot_import_the_module_say_so(tmp_path, registry):
     module = importlib.util.module_from_spec(
         spec := importlib.util.spec_from_file_location("gone", HERE / "own_worlds.py")
     )
     sys.modules["gone"] = module
-    before = dict(gym.registry)
     gym.registry.clear()
     try:
         spec.loader.exec_module(module)
@@ -284,9 +284,6 @@ def test_workers_that_cannot_import_the_module_say_so(tmp_path):
             build(module.KITES, tmp_path / "bank", workers=2)
     finally:
         del sys.modules["gone"]
-        gym.registry.clear()
-        gym.registry.update(before)
-        register_protocol(KITES)
 
 
 def test_the_command_line_builds_a_protocol_of_a_plugin(tmp_path):
@@ -375,10 +372,12 @@ def test_worlds_and_the_starter_behaviour_take_actions_of_any_size(size, n, step
 
 @pytest.fixture
 def registry():
-    before = dict(gym.registry)
+    held = gym.registry, PROTOCOLS
+    before = [dict(each) for each in held]
     yield
-    gym.registry.clear()
-    gym.registry.update(before)
+    for each, was in zip(held, before, strict=True):
+        each.clear()
+        each.update(was)
 
 
 class Long(Kite):
@@ -717,3 +716,33 @@ def test_the_example_is_short_and_runs_with_workers():
     run = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, env=environment)
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == "(16, 24, 6)"
+
+
+def test_the_page_runs_from_nothing_to_a_sampler(tmp_path, monkeypatch, registry):
+    text = (ROOT / "docs" / "own_world.md").read_text(encoding="utf-8")
+    first, *others = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert first.startswith("# kite.py\n")
+    (tmp_path / "kite.py").write_text(first, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    told = {"__name__": "__main__"}
+    try:
+        for block in others:
+            exec(block, told)
+        assert told["rollout"].frames.shape == (3, 21, 64, 64)
+        assert told["rollout"].states.shape == (3, 21, 5)
+        assert told["frames"].shape == (64, 64, 64, 2)
+        assert told["recipients"].shape == told["donors"].shape == (48, 24, 5)
+        system = told["train"]["system"]
+        assert (system[told["pairs"].donor] == system[told["pairs"].recipient]).all()
+        assert (told["pairs"].donor != told["pairs"].recipient).all()
+    finally:
+        sys.modules.pop("kite", None)
+
+
+def test_the_page_names_every_declaration_and_function():
+    text = (ROOT / "docs" / "own_world.md").read_text(encoding="utf-8")
+    for name in (*declarations._RULES, "observation_bounds", "reset_info"):
+        assert f"`{name}" in text, name
+    for name, (arguments, _) in declarations.FUNCTIONS.items():
+        assert name == "update" or f"`{name}({', '.join(arguments)})`" in text, name
