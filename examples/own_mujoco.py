@@ -1,7 +1,7 @@
 """Your own MJCF as a world with persistent properties, a cart and a pole: python examples/own_mujoco.py"""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -53,7 +53,7 @@ sprii_envs.register("mine/CartPole-v0", CartPole, max_episode_steps=100)
 if __name__ == "__main__":
     env = gym.make_vec("mine/CartPole-v0", num_envs=64, obs_type="pixels")
     print(env.reset(seed=0)[0].shape)  # (64, 64, 64, 2)
-    one = gym.make("mine/CartPole-v0").unwrapped
+    one: Any = gym.make("mine/CartPole-v0").unwrapped
     one.reset(seed=0)
     done = one.counterfactual(one.vary("pole_mass", [0.5, 1.0, 2.0]), np.ones((20, 1), np.float32))
     print(done.states[:, -1, 1])  # rad: the same start and pushes, other poles

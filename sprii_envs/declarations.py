@@ -41,12 +41,16 @@ _OUTCOMES = ("", "ended")
 _KINDS = {"b": "bool", "i": "int64", "u": "uint8", "f": "float64"}
 
 
-@cache
 def check_declarations(kind: type[World]) -> None:
     """ValueError naming the first declaration or function that `kind` lacks or that is not legal, and what is."""
     if not (isinstance(kind, type) and issubclass(kind, World)):
         of = f"; pass the class, {type(kind).__name__}" if isinstance(kind, World) else ""
         raise ValueError(f"world is {shown(kind)}; legal: a class derived from sprii_envs.world.World{of}")
+    _check(kind)
+
+
+@cache  # so that every environment after the first costs nothing
+def _check(kind: type[World]) -> None:
     _check_dataclass(kind)
     if missing := [name for name in kind.required if inspect.getattr_static(kind, name, None) is None]:
         wanted = "; ".join(f"{name}: {_WANTED.get(name, 'see its page')}" for name in missing)

@@ -103,7 +103,8 @@ class _Trial:
         if type(world).update is not World.update:
             return
         if not isinstance(made, tuple) or not all(isinstance(a, np.ndarray) and a.shape[:1] == (self.n,) for a in made):
-            raise self._error("prepare", _told(made), f"a tuple of arrays whose first axis is N = {self.n}")
+            one = "; one array is written (array,)" if isinstance(made, np.ndarray) else ""
+            raise self._error("prepare", _told(made), f"a tuple of arrays whose first axis is N = {self.n}{one}")
         if not all(a.flags.writeable for a in made):
             raise self._error("prepare", "an array that cannot be written to", "new arrays: .copy()")
         rows, other = np.array([0, 2]), self.values[::-1].copy()

@@ -416,6 +416,7 @@ class Empty(World):
 
 DECLARATIONS = [
     (object(), r"world is <object .*legal: a class derived from sprii_envs.world.World"),
+    ([Cellar], "world is .*legal: a class derived"),
     (Cellar(), r"legal: a class derived .*; pass the class, Cellar"),
     (Undone, r"Undone is no dataclass; legal: @dataclass\(frozen=True, kw_only=True\) above its class"),
     (Empty, "Empty is a dataclass that can be changed; legal: @dataclass"),
@@ -537,6 +538,7 @@ def _in_place(self, state, force, prepared):
 COUNTER = iter(range(10**9))
 KITE_STEP = Kite.step
 WRONG = [
+    ({"prepare": lambda self, v: v[:, 0]}, r"Mine.prepare returned an array \(7,\) .*; one array is written \(array,\)"),
     ({"prepare": lambda self, v: [v[:, 0], v[:, 1]]},
      r"Mine.prepare returned .*; legal: a tuple of arrays whose first axis is N = 7"),
     ({"prepare": lambda self, v: (np.broadcast_to(0.5, len(v)), v[:, 1])},
