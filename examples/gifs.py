@@ -1,4 +1,4 @@
-"""The animated pictures of the documentation: one start and one sequence of actions under three systems.
+"""The animated pictures of the documentation: one start and one sequence of actions, or one policy, under some systems.
 
     python examples/gifs.py [--out assets] [ENVIRONMENT ...]
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 import sprii_envs  # noqa: F401  (registers the environments)
+from sprii_envs.world import Policy, rollout
 
 Actions = NDArray[np.float32]
 
@@ -29,12 +30,14 @@ class Scene:
     id: str
     property: str
     values: tuple[float, ...]
-    actions: Callable[[int], Actions]
+    actions: Callable[[int], Actions | Policy]
     steps: int
     state: tuple[float, ...] | None = None
     system: Mapping[str, float] = field(default_factory=dict)
     every: int = 1
     """Show every so many steps."""
+    travel: bool = False
+    """Whether the caption says how far along x, the first number of a state, each has come."""
 
 
 def pushes(*pulses: tuple[int, int, float, float]) -> Callable[[int], Actions]:
@@ -49,10 +52,15 @@ def pushes(*pulses: tuple[int, int, float, float]) -> Callable[[int], Actions]:
     return actions
 
 
-def gait(steps: int) -> Actions:
-    """A wave that travels down the swimmer's body."""
-    t = 0.04 * np.arange(steps)[:, None]
-    return np.sin(2.0 * math.pi * 0.8 * t - np.array([0.0, 2.0])).astype(np.float32)
+def gait(steps: int) -> Policy:
+    """A wave down the swimmer's body, steered by where the body heads."""
+
+    def actions(t: int, states: NDArray[np.float64]) -> Actions:
+        phase = 2.0 * math.pi * 0.8 * 0.04 * t - np.array([0.0, 1.2])
+        heading = states[:, 2] + (2.0 * states[:, 3] + states[:, 4]) / 3.0
+        return (np.sin(phase) + 0.3 * heading[:, None]).astype(np.float32)
+
+    return actions
 
 
 def gallop(*phases: float) -> Callable[[int], Actions]:
@@ -107,7 +115,7 @@ SCENES = {
         (-0.62, -0.03, 0.0, 0.0, -0.15, 0.0, 0.0, 0.0),
         {"drag": 0.8},
     ),
-    "swimmer": Scene("sprii/Swimmer-v0", "damping_1", (0.1, 1.0, 4.0), gait, 200, (0.0,) * 10, every=2),
+    "swimmer": Scene("sprii/Swimmer-v0", "mass_2", (0.75, 1.25), gait, 300, (0.0,) * 10, every=3, travel=True),
     "half-cheetah": Scene("sprii/HalfCheetah-v0", "motor", (0.5, 1.0, 1.5), gallop(0.0, 1.0, 2.0, 3.0, 4.0, 5.0), 80),
     "hopper": Scene("sprii/Hopper-v0", "torso_mass", (0.5, 1.0, 2.0), stand(3), 120, every=3),
     "walker2d": Scene("sprii/Walker2d-v0", "gravity", (0.4, 1.0, 1.6), stand(6), 120, every=3),
@@ -122,7 +130,8 @@ def draw(scene: Scene, size: int = 192) -> list[Image.Image]:
     p = env.persistent_properties[scene.property]
     env.reset(seed=0, options={"system": env.persistent_properties.system(**scene.system)})
     systems = env.vary(scene.property, scene.values)
-    done = env.counterfactual(systems, scene.actions(scene.steps), state=scene.state)
+    start = env.state if scene.state is None else scene.state
+    done = rollout(env.world, systems.values, start, scene.actions(scene.steps), steps=scene.steps)
     unit = "" if p.unit == "1" else f" {p.unit}"
     font = ImageFont.load_default(13)
     frames = []
@@ -133,7 +142,9 @@ def draw(scene: Scene, size: int = 192) -> list[Image.Image]:
         for i, (picture, value) in enumerate(zip(pictures, scene.values, strict=True)):
             left = i * (size + 4)
             sheet.paste(Image.fromarray(picture), (left, 22))
-            pen.text((left + size / 2, 11), f"{p.name} {value:g}{unit}", (30, 30, 30), font, anchor="mm")
+            told = f"{p.name} {value:g}{unit}"
+            told += f": {done.states[i, t, 0] - done.states[i, 0, 0]:.1f} m" if scene.travel else ""
+            pen.text((left + size / 2, 11), told, (30, 30, 30), font, anchor="mm")
         frames.append(sheet)
     return frames
 

@@ -19,7 +19,7 @@ _ROWS = (
     ("D-Clean-v0", "sprii_envs.envs.d_clean", "DClean", 63),
     ("SpringWorld-v0", "sprii_envs.envs.spring_world", "SpringWorld", 95),
     ("PokeWorld-v0", "sprii_envs.envs.poke_world", "PokeWorld", 63),
-    ("Swimmer-v0", "sprii_envs.envs.swimmer", "Swimmer", 1000),
+    ("Swimmer-v0", "sprii_envs.mujoco.swimmer", "Swimmer", 1000),
     ("Pendulum-v0", "sprii_envs.envs.pendulum", "Pendulum", 200),
     ("HalfCheetah-v0", "sprii_envs.mujoco.half_cheetah", "HalfCheetah", 1000),
     ("Hopper-v0", "sprii_envs.mujoco.hopper", "Hopper", 1000),

@@ -8,6 +8,7 @@ nothing is read; otherwise on Python's, as MuJoCo gives up the GIL in a step. Th
 """
 
 import copy
+import dataclasses
 import hashlib
 import inspect
 import os
@@ -118,6 +119,8 @@ class Compiled:
     origin: tuple[Any, ...]
     """The function that finds this again, and its arguments: what a copy or a pickle keeps."""
     base: dict[str, Array] = field(default_factory=dict)
+    ranges: tuple[Array, Array, NDArray[np.bool_]] = field(init=False)
+    """Ends of each actuator's `ctrlrange`, and whether they are of equal size."""
     physical: int = 0
     """Numbers of a state that are positions, velocities and activations."""
     memory: int = 0
@@ -138,6 +141,8 @@ class Compiled:
         model.opt.disableflags |= int(flags.mjDSBL_AUTORESET)  # a model that runs away is an error, not a new start
         self.base = {target.field: edits.read(model, target.field) for target in self.targets}
         self.derives = edits.derives(self.targets)
+        low, high = np.array(model.actuator_ctrlrange, np.float64).reshape(-1, 2).T
+        self.ranges = low, high, low == -high
         bits = mj.mjtState
         spec = int(bits.mjSTATE_QPOS) | int(bits.mjSTATE_QVEL) | int(bits.mjSTATE_ACT)
         self.physical = mj.mj_stateSize(model, spec)
@@ -153,6 +158,13 @@ class Compiled:
     def __reduce__(self) -> tuple[Any, ...]:
         """Compiled once in every process."""
         return self.origin
+
+    def adjusted(self, write: Callable[[Any], None], origin: tuple[Any, ...]) -> "Compiled":
+        """The same with numbers that `write` puts into a copy of the model; threads and scratch are shared."""
+        model = copy.copy(self.model)
+        write(model)
+        self.mj.mj_setConst(model, self.mj.MjData(model))
+        return dataclasses.replace(self, model=model, origin=origin)
 
     @property
     def width(self) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -51,6 +51,8 @@ class MujocoWorld(World):
     """MJCF text, the path of a file, or `GymnasiumModel("HalfCheetah-v5")`."""
     edits: ClassVar[Mapping[str, Edit | Sequence[Edit]]]
     """Property → what it does to the model: `scale(…)`, `assign(…)`, or several of them."""
+    model_constants: ClassVar[tuple[str, ...]] = ()
+    """Fields that `adjust` writes into the model."""
     normal_velocities: ClassVar[bool] = False
     """Whether velocities start normal with deviation `start_noise`, instead of uniform in ± it."""
     reading_names: ClassVar[tuple[str, ...]] = ()
@@ -92,6 +94,13 @@ class MujocoWorld(World):
             )
 
     @staticmethod
+    def adjust(model: Any, constants: Mapping[str, Any]) -> None:
+        """Write the fields named in `model_constants` into the model, an `MjModel` as compiled.
+
+        MuJoCo's derived numbers are computed anew; properties act on what this leaves.
+        """
+
+    @staticmethod
     def read(data: Any) -> Any:
         """Numbers (R,), one for each of `reading_names`, of the `MjData` of a step that has just been taken."""
         return ()
@@ -103,10 +112,11 @@ class MujocoWorld(World):
         check_constants(self, ("start_noise",), least=0.0, most=10.0)
         check(self, choice, "renderer", legal=("shapes", "mujoco"))
 
-    @property
+    @cached_property
     def compiled(self) -> Compiled:
-        """The model, compiled once in every process; never write to it."""
-        return compiled(type(self))
+        """The model with this world's constants, compiled once in every process; never write to it."""
+        constants = tuple((name, getattr(self, name)) for name in self.model_constants)
+        return _adjusted(type(self), constants) if constants else compiled(type(self))
 
     @property
     def physical(self) -> int:
@@ -177,7 +187,7 @@ class MujocoWorld(World):
 
     def force(self, action: NDArray[np.float32]) -> Array:
         """The controls: each component clipped to ±1 and mapped to its actuator's `ctrlrange`."""
-        low, high, even = _ranges(type(self))
+        low, high, even = self.compiled.ranges
         clipped = np.minimum(np.maximum(action.astype(np.float64), -1.0), 1.0)
         if even.all():
             return clipped * high
@@ -263,11 +273,10 @@ def compiled(kind: type[MujocoWorld]) -> Compiled:
     return made
 
 
-@cache
-def _ranges(kind: type[MujocoWorld]) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """Ends of each actuator's `ctrlrange`, and whether they are of equal size."""
-    low, high = np.array(compiled(kind).model.actuator_ctrlrange, np.float64).reshape(-1, 2).T
-    return low, high, low == -high
+@lru_cache(maxsize=64)
+def _adjusted(kind: type[MujocoWorld], constants: tuple[tuple[str, Any], ...]) -> Compiled:
+    """The model of a kind of world with some of its constants."""
+    return compiled(kind).adjusted(partial(kind.adjust, constants=dict(constants)), (_adjusted, (kind, constants)))
 
 
 @cache

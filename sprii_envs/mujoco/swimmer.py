@@ -2,119 +2,152 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
 from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
-from sprii_envs.physics import swimmer
-from sprii_envs.properties import PersistentProperties, PersistentProperty
-from sprii_envs.world import Array, Extras, World, check_constants
+from sprii_envs.fields import check, choice
+from sprii_envs.mujoco.edits import Edit, multiple, scale
+from sprii_envs.mujoco.models import Source
+from sprii_envs.mujoco.world import MujocoWorld
+from sprii_envs.properties import PersistentProperties
+from sprii_envs.world import Array, check_constants
 
-PROPERTIES = PersistentProperties(
-    [
-        PersistentProperty(
-            name=f"mass_{link}",
-            symbol=f"m{link}",
-            unit="1",
-            low=0.75,
-            high=1.25,
-            nominal=1.0,
-            physical_low=0.25,
-            physical_high=4.0,
-            description=f"mass and inertia of link {link}, as a multiple of the nominal ones",
-        )
-        for link in range(3)
-    ]
-    + [
-        PersistentProperty(
-            name=f"damping_{joint}",
-            symbol=f"d{joint}",
-            unit="1",
-            low=0.6,
-            high=1.4,
-            nominal=1.0,
-            physical_high=10.0,
-            description=f"damping of joint {joint}, as a multiple of the nominal one",
-        )
-        for joint in (1, 2)
-    ]
-)
-
-SPEED_LIMIT = 20.0
-"""m/s and rad/s; time steps of 0.01 s follow every legal system from any velocity within it."""
+LENGTHS = (0.8, 0.7, 0.6)
+"""m, between the middles of a link's round ends, from the front; the model's own."""
+RADIUS = 0.08
+"""m, of every link; the model's own."""
+DENSITY = 900.0
+"""kg/m³, of every link in the model file."""
+SPEED_LIMIT = 30.0
+"""m/s and rad/s; no motor drives a legal system beyond it from rest, and time steps of 0.01 s follow it from within."""
+FLUIDS: Mapping[str, Mapping[str, Any]] = {
+    "water": {
+        "fluid_density": 1000.0,
+        "fluid_viscosity": 0.001,
+        "torque_limit": 80.0,
+        "joint_damping": 8.0,
+        "integrator": "implicitfast",
+    },
+    "bank": {
+        "fluid_density": 0.35,
+        "fluid_viscosity": 0.08,
+        "torque_limit": 0.8,
+        "joint_damping": 0.18,
+        "integrator": "RK4",
+    },
+}
+"""Name → the constants of a fluid and of joints that suit it; drag as strong as water's is too stiff for RK4."""
+INTEGRATORS = {"RK4": 1, "implicitfast": 3}
+"""Name → MuJoCo's number of it."""
+OWN = "own"
+"""What `fluid` says where the constants are those of none of `FLUIDS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swimmer(World):
-    """The pure functions of Swimmer; the fields are its physical constants, in SI units."""
+class Swimmer(MujocoWorld):
+    """The pure functions of Swimmer; the fields are its physical constants, in SI units.
+
+    The constants of `FLUIDS` that are not given, or None, are those of `fluid`, which then names what they are: "own"
+    where they are no fluid's. Where all four numbers are given but no integrator, it is the model file's, RK4.
+    """
 
     dt: float = 0.04
-    density: float = 900.0
-    joint_damping: float = 0.18
-    joint_limit: float = 1.75
-    torque_limit: float = 0.8
-    fluid_density: float = 0.35
-    fluid_viscosity: float = 0.08
-    control_cost: float = 1e-4
     start_noise: float = 0.1
-    view_width: float = 4.0
+    fluid: str = "water"
+    fluid_density: float = None  # type: ignore[assignment]  # a number once it is built, as of the next four
+    fluid_viscosity: float = None  # type: ignore[assignment]
+    torque_limit: float = None  # type: ignore[assignment]
+    joint_damping: float = None  # type: ignore[assignment]
+    integrator: str = None  # type: ignore[assignment]
+    density: float = DENSITY
+    joint_limit: float = 1.75
+    control_cost: float = 1e-4
     link_grey: int = 144
     joint_grey: int = 224
 
     name: ClassVar[str] = "Swimmer"
-    properties: ClassVar[PersistentProperties] = PROPERTIES
+    model: ClassVar[Source] = Path(__file__).parents[1] / "assets" / "swimmer.xml"
+    # Written out, so that banks are read without MuJoCo.
     state_names: ClassVar[tuple[str, ...]] = (
         *("x", "y", "angle", "joint_1", "joint_2"),
         *("x_velocity", "y_velocity", "angle_velocity", "joint_1_velocity", "joint_2_velocity"),
     )
     action_size: ClassVar[int] = 2
     start_draws: ClassVar[int] = 8
-    packages: ClassVar[tuple[str, ...]] = ("mujoco",)
-    max_episode_steps: ClassVar[int] = 1000
+    state_limit: ClassVar[float] = 1e6
+    view_axes: ClassVar[Literal["xy", "xz", "yz"]] = "xy"
+    camera: ClassVar[str | int] = "track"
+    model_constants: ClassVar[tuple[str, ...]] = ("density", "joint_limit", *FLUIDS["water"])
+    properties: ClassVar[PersistentProperties] = PersistentProperties(
+        [
+            multiple(
+                f"mass_{link}",
+                0.75,
+                1.25,
+                symbol=f"m{link}",
+                physical_low=0.25,
+                physical_high=4.0,
+                description=f"mass and inertia of link {link}, as a multiple of the nominal ones",
+            )
+            for link in range(3)
+        ]
+        + [
+            multiple(
+                f"damping_{joint}",
+                0.6,
+                1.4,
+                symbol=f"d{joint}",
+                physical_low=0.0,
+                description=f"damping of joint {joint}, as a multiple of the nominal one",
+            )
+            for joint in (1, 2)
+        ]
+    )
+    edits: ClassVar[Mapping[str, Edit | Sequence[Edit]]] = {
+        **{f"mass_{link}": scale("body_mass", f"link_{link}") for link in range(3)},
+        **{f"damping_{joint}": scale("dof_damping", f"joint_{joint}") for joint in (1, 2)},
+    }
 
     def __post_init__(self) -> None:
-        """Refuse constants that are not physical."""
-        check_constants(self, ("dt", "density", "torque_limit", "view_width"), above=0.0)
-        check_constants(self, ("dt",), above=0.0, most=10.0)
+        """Refuse constants that are not physical; take those that are not given from the fluid."""
+        super().__post_init__()
+        check(self, choice, "fluid", legal=(*FLUIDS, OWN))
+        self._fill()
+        check_constants(self, ("density", "torque_limit"), above=0.0)
         check_constants(self, ("joint_damping", "fluid_density", "fluid_viscosity", "control_cost"), least=0.0)
         check_constants(self, ("joint_limit",), above=0.0, most=3.0)
         check_constants(self, ("start_noise",), least=0.0, most=self.joint_limit)
         check_constants(self, ("link_grey", "joint_grey"), least=1.0, most=255.0)
-        if self.substeps < 1 or abs(self.dt - self.substeps * swimmer.TIMESTEP) > 1e-9:
-            raise ValueError(f"dt = {self.dt!r}: it must be a whole multiple of {swimmer.TIMESTEP}, MuJoCo's time step")
+        check(self, choice, "integrator", legal=INTEGRATORS)
+        now = {name: getattr(self, name) for name in FLUIDS["water"]}
+        object.__setattr__(self, "fluid", next((name for name, fluid in FLUIDS.items() if fluid == now), OWN))
 
-    @property
-    def substeps(self) -> int:
-        """MuJoCo's time steps in a control step."""
-        return round(self.dt / swimmer.TIMESTEP)
+    def _fill(self) -> None:
+        missing = [name for name in FLUIDS["water"] if getattr(self, name) is None]
+        numbers = FLUIDS.get(self.fluid, {}) if missing != ["integrator"] else {"integrator": "RK4"}
+        for name in missing:
+            if name not in numbers:
+                raise ValueError(f"Swimmer.fluid is {OWN!r}, which has no {name}: give it, or a fluid of {', '.join(FLUIDS)}")
+            object.__setattr__(self, name, numbers[name])
 
-    def load(self) -> None:
-        """DependencyNotInstalled without MuJoCo."""
-        swimmer.mujoco()
-
-    def prepare(self, values: Array) -> swimmer.Models:
-        """The MuJoCo models of systems (N, 5); PackageImportError without a MuJoCo that imports."""
-        return swimmer.Models(
-            swimmer.Constants(
-                self.density,
-                self.joint_damping,
-                self.joint_limit,
-                self.torque_limit,
-                self.fluid_density,
-                self.fluid_viscosity,
-            ),
-            values,
-        )
-
-    def update(self, prepared: swimmer.Models, rows: NDArray[np.intp], values: Array) -> swimmer.Models:
-        """Edit the models of some slots in place, a twentieth of the work of making them."""
-        prepared.update(rows, values)
-        return prepared
+    @staticmethod
+    def adjust(model: Any, constants: Mapping[str, Any]) -> None:
+        """Density of the links, joints, motors and the fluid."""
+        heavier = constants["density"] / DENSITY
+        model.body_mass[:] *= heavier
+        model.body_inertia[:] *= heavier
+        model.dof_damping[3:] = constants["joint_damping"]
+        model.jnt_range[3:] = -constants["joint_limit"], constants["joint_limit"]
+        model.actuator_ctrlrange[:] = -constants["torque_limit"], constants["torque_limit"]
+        model.opt.density, model.opt.viscosity = constants["fluid_density"], constants["fluid_viscosity"]
+        model.opt.integrator = INTEGRATORS[constants["integrator"]]
 
     def initial(self, u: Array, values: Array, query: str | None) -> Array:
         """The root at the origin; its angle, the joints and all velocities uniform in ±`start_noise`."""
@@ -136,22 +169,6 @@ class Swimmer(World):
             )
         return full
 
-    def force(self, action: NDArray[np.float32]) -> Array:
-        """The torques of the two joints: each component clipped to ±1, times `torque_limit` N·m."""
-        torque = action.astype(np.float64, order="F")
-        np.maximum(torque, -1.0, out=torque)
-        np.minimum(torque, 1.0, out=torque)
-        torque *= self.torque_limit
-        return torque
-
-    def step(self, state: Array, force: Array, prepared: swimmer.Models) -> tuple[Array, Extras]:
-        """One control step of MuJoCo."""
-        return prepared.step(state, force, self.substeps), {}
-
-    def trajectory(self, state: Array, forces: Sequence[Array], prepared: swimmer.Models) -> Array:
-        """All steps of all systems by MuJoCo's threads."""
-        return prepared.trajectory(state, np.stack(forces, axis=1), self.substeps) if forces else state[:, None]
-
     def reward(self, state: Array, force: Array, after: Array) -> Array:
         """The root's mean velocity along x in the step − `control_cost`·|a|², a the clipped normalised action."""
         action = force / self.torque_limit
@@ -170,11 +187,15 @@ class Swimmer(World):
 
     def patches(self, state: Array, size: rendering.Size) -> list[rendering.Patch]:
         """The three links and brighter discs at the joints, seen from above the root; no property shows."""
+        if self.renderer == "mujoco":
+            return super().patches(state, size)
         links, joints = self._shapes(state, size, self.link_grey, self.joint_grey)
         return [patch for link in links for patch in link] + joints
 
     def picture(self, state: Array, values: Array, size: rendering.Size) -> rendering.Frame:
         """For people: coloured links over a grid of half metres that moves past as the swimmer does."""
+        if self.renderer == "mujoco":
+            return super().picture(state, values, size)
         n, half = len(state), 0.5 * self.view_width
         spacing, thin = 0.5, 0.006 * size[1] / self.view_width
         grid: list[rendering.Patch] = []
@@ -196,10 +217,29 @@ class Swimmer(World):
         self, state: Array, size: rendering.Size, link_grey: int, joint_grey: int
     ) -> tuple[list[list[rendering.Patch]], list[rendering.Patch]]:
         """Patches of each link, and of the two joints, with the root at the centre."""
-        points = [rendering.to_pixels(point, self.view_width, size) for point in swimmer.points(state)]
-        radius = swimmer.RADIUS * size[1] / self.view_width
-        links = [rendering.segment(front, back, radius, link_grey, size) for front, back in itertools.pairwise(points)]
-        return links, [rendering.disc(joint, 0.8 * radius, joint_grey, size) for joint in points[1:-1]]
+        spots = [rendering.to_pixels(point, self.view_width, size) for point in points(state)]
+        radius = RADIUS * size[1] / self.view_width
+        links = [rendering.segment(front, back, radius, link_grey, size) for front, back in itertools.pairwise(spots)]
+        return links, [rendering.disc(joint, 0.8 * radius, joint_grey, size) for joint in spots[1:-1]]
+
+
+def points(state: Array) -> list[Array]:
+    """Front, first joint, second joint and tail as seen from the root, four of (N, 2) in m, of states (N, 10)."""
+    angle, joint_1, joint_2 = state[:, 2], state[:, 3], state[:, 4]
+    front = np.stack((0.5 * LENGTHS[0] * np.cos(angle), 0.5 * LENGTHS[0] * np.sin(angle)), axis=1)
+    found = [front]
+    for length, heading in zip(LENGTHS, (angle, angle + joint_1, angle + joint_1 + joint_2), strict=True):
+        found.append(found[-1] - np.stack((length * np.cos(heading), length * np.sin(heading)), axis=1))
+    return found
+
+
+def centre(state: Array, values: Array) -> Array:
+    """Place (n, 2) of the centre of mass, m, in states (n, 10) of systems (n, 5), or of one (5,)."""
+    ends = points(state)
+    capsules = math.pi * RADIUS**2 * (np.array(LENGTHS) + 4.0 / 3.0 * RADIUS)  # m³; one density for all
+    masses = capsules * np.asarray(values, np.float64)[..., :3]
+    middles = np.stack([0.5 * (front + back) for front, back in itertools.pairwise(ends)], axis=1)
+    return state[:, :2] + (masses[..., None] * middles).sum(axis=1) / masses.sum(axis=-1)[..., None]
 
 
 class SwimmerEnv(WorldEnv, world=Swimmer):
