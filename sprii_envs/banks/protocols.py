@@ -44,7 +44,7 @@ class BankProtocol:
     rollouts : episodes of every system, of each kind if the behaviour has `episode_kinds`; or split → kind → episodes
     steps : observations, so that an episode has `steps − 1` actions and rewards
     lengths : kind → planned observations where they are fewer than `steps`; the rest of the row is 0
-    constants : physical constants handed to the environment's world
+    constants : physical constants handed to the environment's world, numbers or names such as a fluid's
     systems_per_chunk : the unit of work and of resuming; part of the recipe because each chunk has its own streams
     nested : the n-th episode of a kind does not depend on how many follow, so that the bank of fewer rollouts holds
         the first episodes of the bank of more
@@ -59,7 +59,7 @@ class BankProtocol:
     rollouts: int | Mapping[str, Mapping[str, int]]
     steps: int
     behaviour: Behaviour
-    constants: Mapping[str, float] = field(default_factory=dict)
+    constants: Mapping[str, float | str] = field(default_factory=dict)
     seed: int = 0
     systems_per_chunk: int = 50
     lengths: Mapping[str, int] = field(default_factory=dict)
@@ -351,7 +351,7 @@ SWIMMER = BankProtocol(
     },
     systems_per_chunk=128,
 )
-"""The Swimmer bank (`app:swimmer-profile`): an episode of every waveform for every system."""
+"""The Swimmer bank (`app:swimmer-profile`): an episode of every waveform for every system, in `fluid="bank"`."""
 
 PROTOCOLS = {
     protocol.name: protocol for protocol in (D_CLEAN, SPRING, SPRING_SEALED, POKE_FACTORIAL, POKE_ORIGINAL, SWIMMER)

@@ -46,7 +46,7 @@ class _OfWorld:
     def _own(self, name: str, value: Any) -> Any:
         return getattr(self._world_type, name) if value is ... else value
 
-    def _built(self, constants: Mapping[str, float]) -> World:
+    def _built(self, constants: Mapping[str, float | str]) -> World:
         """The world with some constants changed; ValueError with the nearest name for an unknown one."""
         world = self._world_type
         check_declarations(world)
@@ -68,7 +68,7 @@ class WorldEnv(_OfWorld, SpriiEnv):
         system: Any = None,
         systems: Source | str | None = None,
         image_size: int | Sequence[int] | EllipsisType = ...,
-        **constants: float,
+        **constants: float | str,
     ) -> None:
         """See the class docstring; `...` is the world's own default, `constants` are the fields of the world."""
         super().__init__(
@@ -95,7 +95,7 @@ class WorldVectorEnv(_OfWorld, SpriiVectorEnv):
         system: Any = None,
         systems: Source | str | None = None,
         image_size: int | Sequence[int] | EllipsisType = ...,
-        **constants: float,
+        **constants: float | str,
     ) -> None:
         """As of the single environment and of `SpriiVectorEnv`; `...` is the world's own default."""
         super().__init__(

@@ -134,7 +134,9 @@ class Swimmer(MujocoWorld):
         numbers = FLUIDS.get(self.fluid, {}) if missing != ["integrator"] else {"integrator": "RK4"}
         for name in missing:
             if name not in numbers:
-                raise ValueError(f"Swimmer.fluid is {OWN!r}, which has no {name}: give it, or a fluid of {', '.join(FLUIDS)}")
+                raise ValueError(
+                    f"Swimmer.fluid is {OWN!r}, which has no {name}: give it, or a fluid of {', '.join(FLUIDS)}"
+                )
             object.__setattr__(self, name, numbers[name])
 
     @staticmethod
@@ -255,14 +257,14 @@ class SwimmerEnv(WorldEnv, world=Swimmer):
     | `damping_1`, `damping_2`     | d1, d2     | 1    | [0.6, 1.4]   | linear | 1       | finite, 0 … 10   |
 
     Multiples of nominal: the links weigh 16.41, 14.60 and 12.79 kg, and a mass scales its link's inertia with it; the
-    joints have a damping of 0.18 N·m·s/rad each.
+    joints have a damping of 8 N·m·s/rad each.
 
     ## Action: `Box(-1, 1, (2,), float32)`
 
     | index | meaning                                   | physical range |
     |-------|-------------------------------------------|----------------|
-    | 0     | torque at joint 1, between links 0 and 1  | −0.8 … 0.8 N·m |
-    | 1     | torque at joint 2, between links 1 and 2  | −0.8 … 0.8 N·m |
+    | 0     | torque at joint 1, between links 0 and 1  | −80 … 80 N·m   |
+    | 1     | torque at joint 2, between links 1 and 2  | −80 … 80 N·m   |
 
     Components are clipped; NaN is refused.
 
@@ -283,14 +285,14 @@ class SwimmerEnv(WorldEnv, world=Swimmer):
 
     ## Dynamics
 
-    MuJoCo, `sprii_envs/assets/swimmer.xml`: capsules of lengths 0.8, 0.7 and 0.6 m and radius 0.08 m, density 900,
-    fluid density 0.35 and viscosity 0.08, no gravity, no contacts, RK4 at 0.01 s, four steps a control step of 0.04 s.
-    The state is (qpos, qvel), 10 numbers, and complete. In so thin a fluid the links hardly swim: see the full page.
+    MuJoCo, `sprii_envs/assets/swimmer.xml`: capsules of lengths 0.8, 0.7 and 0.6 m and radius 0.08 m, density 900, in
+    water, no gravity, no contacts, four time steps of 0.01 s a control step. The state is (qpos, qvel), 10 numbers,
+    and complete. `fluid="bank"` is the thin fluid of the Swimmer bank, in which nothing swims: see the full page.
 
     ## Reward
 
     The root's mean velocity along x during the step − 1e-4·|a|², a the clipped action in [−1, 1], as in Gymnasium's
-    Swimmer-v5.
+    Swimmer-v5. The root swings about the centre of mass; over an episode in water the two get equally far.
 
     ## Episode
 
@@ -305,10 +307,10 @@ class SwimmerEnv(WorldEnv, world=Swimmer):
     ## Reset options
 
     `system` (values by name, a `System`, an id, "same"), `state` (10,): root x, y and angle, joints within ±π, and
-    their velocities within ±20; there is one kind of start, so no `query`. `info` at reset: `system_id`, `persistent`
+    their velocities within ±30; there is one kind of start, so no `query`. `info` at reset: `system_id`, `persistent`
     (5,) float64, `extrapolated`.
 
-    Version history: v0, first release. The full page is `docs/envs/swimmer.md`.
+    Version history: v0; the first release moved in what is `fluid="bank"` now. The full page is `docs/envs/swimmer.md`.
     """
 
 

@@ -56,3 +56,13 @@ def test_ppo_from_pixels_prints_returns(capsys: pytest.CaptureFixture[str]):
     assert [line.split(" frames")[0].strip() for line in lines[:-1]] == ["256", "512", "768"]
     assert lines[-1].startswith(f"new systems: return {mean:.2f} ±")
     assert -200.0 < mean < 0.0
+
+
+def test_ppo_swims_and_prints_metres(capsys: pytest.CaptureFixture[str]):
+    pytest.importorskip("stable_baselines3")
+    pytest.importorskip("mujoco")
+    found = load("ppo_swimmer").run(steps=256, fluid="bank", envs=2)
+    assert [line.split(": ")[1] for line in capsys.readouterr().out.splitlines()] == list(found)
+    # What motors of 0.8 N·m add to coasting in the thin fluid is next to nothing, whatever they do.
+    assert abs(found["centre, m"] - found["if it coasts, m"]).max() < 0.1
+    assert abs(found["if it coasts, m"]).max() > 0.1
