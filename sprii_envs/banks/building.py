@@ -155,8 +155,9 @@ class _Build:
             )
         if protocol.frames is not None and not world.has_pictures:
             raise world.without_pictures(f"frames={protocol.frames} of the bank {protocol.name!r}")
-        self.packages |= {name: _version(name, protocol) for name in world.packages} | dict(world.sources)
+        self.packages |= {name: _version(name, protocol) for name in world.packages}
         try:
+            self.packages |= world.sources
             world.prepare(self.drawn.values[:1])
         except PackageImportError as error:
             raise BankError(f"the bank {protocol.name!r} cannot be built: {error}") from error

@@ -229,9 +229,9 @@ def test_pages_and_pictures_exist(id):
 
     root = Path(sprii_envs.__file__).parent.parent
     path = gym.spec(id).entry_point.split(":")[0]
-    package, module = path.split(".")[-2:]
-    page_name = "mujoco" if package == "mujoco" else module  # MuJoCo's share a page
-    page = (root / "docs" / "envs" / f"{page_name}.md").read_text(encoding="utf-8")
+    module = path.split(".")[-1]
+    own = root / "docs" / "envs" / f"{module}.md"
+    page = (own if own.exists() else own.with_name("mujoco.md")).read_text(encoding="utf-8")  # Gymnasium's share one
     readme = (root / "README.md").read_text(encoding="utf-8")
     for name in gym.make(id).unwrapped.persistent_properties.names:
         assert f"`{name}`" in page

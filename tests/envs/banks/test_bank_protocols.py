@@ -191,7 +191,7 @@ def test_the_environment_replays_a_small_bank_of_every_protocol_bit_for_bit(name
         pytest.skip("needs MuJoCo")
     protocol = small(PROTOCOLS[name])
     bank = build(protocol, tmp_path / "bank")
-    env = gym.make(protocol.env_id, obs_type="state", max_episode_steps=protocol.steps - 1)
+    env = gym.make(protocol.env_id, obs_type="state", max_episode_steps=protocol.steps - 1, **protocol.constants)
     table, names = bank.table, bank.properties.names
     for episode in range(0, len(bank), max(1, len(bank) // 12)):
         system = {name: float(table[name][episode]) for name in names}
