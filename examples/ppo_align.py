@@ -1,6 +1,6 @@
 """PPO in one file, told by an encoder which pendulum it has: the encoder reads an earlier episode, and Align trains it.
 
-    python examples/ppo_align.py --seeds 3                       # five arms; about 40 s each and seed on one core
+    python examples/ppo_align.py --seeds 3                       # five arms; each and seed about 35 s of a core
     python examples/ppo_align.py --seeds 1 --arms none align
 
 Pendulums of 0.1 to 1 kg and 0.2 to 1.5 m: a torque turns some 500 times faster than others, and no observation tells
