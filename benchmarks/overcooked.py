@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from sprii_envs.fields import option
+from sprii_envs.arguments import option
 from sprii_envs.overcooked.collect import collect
 from sprii_envs.overcooked.env import OvercookedEnv
 from sprii_envs.overcooked.game import AGENTS, Game, engine

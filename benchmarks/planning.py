@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sprii_envs.arguments import WORKERS, option
 from sprii_envs.envs.pendulum import GROUPS
-from sprii_envs.fields import WORKERS, option
 from sprii_train.control import pendulum
 from sprii_train.control.controllers import CEM, CONTROLLERS, ICEM, MPPI, Config, Score, initial, plan
 from sprii_train.control.pendulum_agents import ENV_ID, known, nominal

@@ -18,7 +18,7 @@ from statistics import median
 
 import numpy as np
 
-from sprii_envs.fields import option
+from sprii_envs.arguments import option
 from sprii_envs.relations import (
     SAME_ROLLOUT,
     SAME_SYSTEM,

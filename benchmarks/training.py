@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.flop_counter import FlopCounterMode
 
+from sprii_envs.arguments import WORKERS, option
 from sprii_envs.banks import Bank, build
-from sprii_envs.fields import WORKERS, option
 from sprii_train.fit import TrainConfig, build_optimizer, resolve_precision
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.objectives import sigreg, sigreg_directions

@@ -17,8 +17,8 @@ from statistics import median
 
 import numpy as np
 
+from sprii_envs.arguments import option
 from sprii_envs.banks import D_CLEAN, Bank, build
-from sprii_envs.fields import option
 from sprii_envs.relations import WindowSampler
 from sprii_envs.relations.table import Rows
 from sprii_envs.rendering import Frame

@@ -13,7 +13,7 @@ import numpy as np
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sprii_envs.fields import option
+from sprii_envs.arguments import option
 from sprii_train.control.controllers import named_controller
 from sprii_train.control.pendulum_agents import ENV_ID, references
 from sprii_train.evaluation import Evaluation, evaluate_agent

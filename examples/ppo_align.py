@@ -23,8 +23,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from sprii_envs.arguments import MOST, option
 from sprii_envs.envs.pendulum import PROPERTIES
-from sprii_envs.fields import MOST, option
 from sprii_envs.files import written_file
 from sprii_envs.properties import SystemSet
 from sprii_envs.wrappers import VectorRepeatSystem

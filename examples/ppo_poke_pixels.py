@@ -15,7 +15,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecMonitor
 
 import sprii_envs  # noqa: F401 (registers the environments)
-from sprii_envs.fields import MOST, option
+from sprii_envs.arguments import MOST, option
 from sprii_train.plugins.sb3_envs import NativeVecEnv
 
 

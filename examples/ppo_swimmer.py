@@ -13,7 +13,7 @@ import torch
 from stable_baselines3 import PPO
 
 import sprii_envs  # noqa: F401 (registers the environments)
-from sprii_envs.fields import MOST, option
+from sprii_envs.arguments import MOST, option
 from sprii_envs.mujoco.swimmer import FLUIDS, centre
 from sprii_envs.world import rollout
 from sprii_train.plugins.sb3_envs import NativeVecEnv

@@ -23,7 +23,7 @@ from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.monitor import Monitor
 
 import sprii_envs  # noqa: F401 (registers the environments)
-from sprii_envs.fields import MOST, option
+from sprii_envs.arguments import MOST, option
 from sprii_envs.wrappers import ContextObservation
 from sprii_train.checkpoints import load
 from sprii_train.learners import CaDM

@@ -1,6 +1,6 @@
 """What is a number, and arrays of them: NumPy would turn strings, booleans, dates and masked entries into numbers.
 
-Single values of configs and arguments, and the sentences that refuse them, are the business of `fields`.
+Single values of configs and arguments, and the sentences that refuse them, are the business of `arguments`.
 """
 
 from collections.abc import Iterable, Iterator

@@ -10,8 +10,8 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
+from sprii_envs.arguments import check_seed, number
 from sprii_envs.declarations import check_declarations
-from sprii_envs.fields import check_seed, number
 from sprii_envs.properties import (
     PersistentProperties,
     System,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from sprii_envs import rendering
+from sprii_envs.arguments import MANY, choice, integer, number, shown
 from sprii_envs.checks import is_real
-from sprii_envs.fields import MANY, choice, integer, number, shown
 from sprii_envs.properties import PersistentProperties, SystemDistribution
 from sprii_envs.world import World
 

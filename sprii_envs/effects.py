@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sprii_envs.fields import integer, number
+from sprii_envs.arguments import integer, number
 from sprii_envs.randomness import uniforms
 from sprii_envs.world import World, rollout
 

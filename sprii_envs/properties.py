@@ -15,8 +15,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.arguments import choice, integer
 from sprii_envs.checks import is_real, reals, whole
-from sprii_envs.fields import choice, integer
 
 Array = NDArray[np.float64]
 

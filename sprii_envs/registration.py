@@ -63,8 +63,8 @@ def register(id: str, world: "type[World]", *, max_episode_steps: int | None = N
     Raises ValueError, before anything is registered, for an id that is malformed or another's, for a class that lacks a
     declaration or a function or has one that is not legal, and for one that cannot be imported by its name.
     """
+    from sprii_envs.arguments import integer
     from sprii_envs.declarations import check_declarations
-    from sprii_envs.fields import integer
 
     if not isinstance(id, str) or not _ID.fullmatch(id):
         raise ValueError(f"id is {id!r}; legal: a name with a version, and a namespace before it, like 'mine/Kite-v0'")

@@ -12,8 +12,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.arguments import check_seed, instance, integer
 from sprii_envs.core import Common, SpriiEnv
-from sprii_envs.fields import check_seed, instance, integer
 from sprii_envs.properties import System, SystemSet, unknown_name
 from sprii_envs.slots import ALL, Choice, Rows, Source, query_code, saved_array
 from sprii_envs.snapshots import load_generator, save_generator

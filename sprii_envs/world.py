@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
+from sprii_envs.arguments import check, integer, number
 from sprii_envs.checks import reals
-from sprii_envs.fields import check, integer, number
 from sprii_envs.properties import PersistentProperties, SystemDistribution
 
 Array = NDArray[np.float64]

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs import rendering
+from sprii_envs.arguments import integer, number, shown
 from sprii_envs.declarations import FUNCTIONS, check_declarations
 from sprii_envs.effects import without_effect
-from sprii_envs.fields import integer, number, shown
 from sprii_envs.world import Array, Ending, World
 
 _SIZE = (16, 24)

@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sprii_envs.arguments import integer, integers
 from sprii_envs.banks import Bank, Store
-from sprii_envs.fields import integer, integers
 from sprii_envs.relations import (
     SAME_SYSTEM,
     EpisodeTable,

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from sprii_envs.fields import check, choice, instance, integer, number, shown
+from sprii_envs.arguments import check, choice, instance, integer, number, shown
 from sprii_envs.files import absolute, read_json, write_json
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError, load_training_state, save_training_state, training_states

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sprii_envs.fields import integer, number
+from sprii_envs.arguments import integer, number
 from sprii_train import distributed
 
 

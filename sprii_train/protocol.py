@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor
 
-from sprii_envs.fields import check, choice, number
+from sprii_envs.arguments import check, choice, number
 from sprii_train.objectives import AlignTerms, align, cross, relational_info_nce
 
 

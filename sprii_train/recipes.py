@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
-from sprii_envs.fields import check, choice, instance, number
+from sprii_envs.arguments import check, choice, instance, number
 from sprii_envs.relations import (
     SAME_ROLLOUT,
     SAME_SYSTEM,

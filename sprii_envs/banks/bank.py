@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import files, rendering
+from sprii_envs.arguments import choice
 from sprii_envs.banks import simulate, storage
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.ranges import Ranges, ranges
 from sprii_envs.banks.storage import BankError, Column, Manifest
 from sprii_envs.banks.store import WindowStore, split_of
-from sprii_envs.fields import choice
 from sprii_envs.properties import PersistentProperties, SystemSet
 from sprii_envs.registration import registered
 from sprii_envs.relations import EpisodeTable

@@ -34,13 +34,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs import __version__, files
+from sprii_envs.arguments import WORKERS, integer
 from sprii_envs.banks import simulate, storage
 from sprii_envs.banks.bank import Bank
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.simulate import Chunk
 from sprii_envs.banks.storage import BankError, Column
 from sprii_envs.dependencies import PackageImportError
-from sprii_envs.fields import WORKERS, integer
 from sprii_envs.registration import importable_elsewhere, registered
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.world import draw_states

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.arguments import MANY, check, integer, integers, numbers
 from sprii_envs.banks.kinds import Registry, Unregistered
-from sprii_envs.fields import MANY, check, integer, integers, numbers
 from sprii_envs.properties import Array, PersistentProperties, SystemDistribution
 
 Levels = Mapping[str, int | Sequence[float]]

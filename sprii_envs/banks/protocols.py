@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from sprii_envs import rendering
+from sprii_envs.arguments import MANY, check, flag, instance, integer
 from sprii_envs.banks import behaviours, populations
 from sprii_envs.banks.behaviours import Behaviour, ForceSegments, PokeModes, SpringEpisodes, SwimmerWaves
 from sprii_envs.banks.populations import (
@@ -18,7 +19,6 @@ from sprii_envs.banks.populations import (
     Uniform,
     Union,
 )
-from sprii_envs.fields import MANY, check, flag, instance, integer
 
 
 class Part(NamedTuple):

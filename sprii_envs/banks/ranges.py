@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.relations.coercion import integer_array
 
 Whole = NDArray[np.int64]

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs import files
+from sprii_envs.arguments import check, choice, flag, integers, shown
 from sprii_envs.banks.store import (
     PER,
     ArrayStore,
@@ -39,7 +40,6 @@ from sprii_envs.banks.store import (
     register_store,
     sealed_names,
 )
-from sprii_envs.fields import check, choice, flag, integers, shown
 from sprii_envs.relations import EpisodeTable
 
 MANIFEST = "bank.json"

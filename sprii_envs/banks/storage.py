@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from sprii_envs import files
+from sprii_envs.arguments import choice
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.store import PER, StoreError
-from sprii_envs.fields import choice
 from sprii_envs.properties import PersistentProperties, PersistentProperty
 
 FORMAT = "sprii-bank"

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import files
+from sprii_envs.arguments import check, choice
 from sprii_envs.banks.ranges import Ranges, ranges
-from sprii_envs.fields import check, choice
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.relations.coercion import integer_array
 from sprii_envs.relations.rows import TableRows

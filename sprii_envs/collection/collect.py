@@ -8,13 +8,13 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from sprii_envs.arguments import MANY, WORD, integer
 from sprii_envs.collection.episodes import RelatedEpisodes
 from sprii_envs.collection.policies import actor
 from sprii_envs.collection.recorder import Recorder
 from sprii_envs.collection.spaces import legal_action
 from sprii_envs.collection.systems import Choose, chooser
 from sprii_envs.collection.vectors import Progress, vector
-from sprii_envs.fields import MANY, WORD, integer
 from sprii_envs.properties import System, SystemSet
 from sprii_envs.relations.streams import COLLECTION, stream
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs import rendering
+from sprii_envs.arguments import check, integer
 from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
-from sprii_envs.fields import check, integer
 from sprii_envs.physics import poke
 from sprii_envs.properties import PersistentProperties, PersistentProperty
 from sprii_envs.world import Array, Ending, Extras, World, check_constants

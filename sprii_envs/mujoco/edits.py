@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.fields import check, instance, integer, number
+from sprii_envs.arguments import check, instance, integer, number
 from sprii_envs.properties import PersistentProperties, PersistentProperty, unknown_name
 
 Array = NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.fields import check, flag
+from sprii_envs.arguments import check, flag
 from sprii_envs.mujoco.models import Models
 from sprii_envs.mujoco.world import MujocoWorld
 from sprii_envs.world import Array, Ending, Extras, check_constants

@@ -25,8 +25,8 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
+from sprii_envs.arguments import shown
 from sprii_envs.dependencies import needed
-from sprii_envs.fields import shown
 from sprii_envs.mujoco import edits
 from sprii_envs.mujoco.edits import Edit, Target
 from sprii_envs.mujoco.package import threads, workers

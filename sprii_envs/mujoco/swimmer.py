@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
+from sprii_envs.arguments import check, choice
 from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
-from sprii_envs.fields import check, choice
 from sprii_envs.mujoco.edits import Edit, multiple, scale
 from sprii_envs.mujoco.models import Source
 from sprii_envs.mujoco.world import MujocoWorld

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
+from sprii_envs.arguments import check, choice
 from sprii_envs.checks import reals
-from sprii_envs.fields import check, choice
 from sprii_envs.mujoco import edits, models, pictures
 from sprii_envs.mujoco.edits import Edit
 from sprii_envs.mujoco.models import Compiled, Models, Source

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.arguments import check, instance, integer
 from sprii_envs.banks import RecordedBank, Recording, StoreError, StreamSpec
 from sprii_envs.banks.recorded import MANIFEST
-from sprii_envs.fields import check, instance, integer
 from sprii_envs.files import StrPath
 from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import Game

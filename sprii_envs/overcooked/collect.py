@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.overcooked.game import ACTIONS, SEEDS, Game, check_process, observe, reset, step
 from sprii_envs.overcooked.partners.partner import Partner, actor
 

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from sprii_envs.fields import check_seed
+from sprii_envs.arguments import check_seed
 from sprii_envs.overcooked.game import ACTIONS, AGENTS, Game, check_process, reset, step
 from sprii_envs.overcooked.partners.partner import SAME, Partner, actor, seat_of
 from sprii_envs.overcooked.partners.roster import GROUPS, roster_of

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sprii_envs.arguments import check, instance, integer
 from sprii_envs.dependencies import needed
-from sprii_envs.fields import check, instance, integer
 from sprii_envs.overcooked.extra import quiet
 from sprii_envs.properties import unknown_name
 

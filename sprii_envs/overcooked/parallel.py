@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
-from sprii_envs.fields import check_seed
+from sprii_envs.arguments import check_seed
 from sprii_envs.overcooked.game import ACTIONS, AGENTS, Game, check_process, reset, step
 from sprii_envs.overcooked.rendering import picture
 from sprii_envs.properties import unknown_name

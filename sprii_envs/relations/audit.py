@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.relations.index import build_index, fold
 from sprii_envs.relations.kernels.base import BoundKernel, Counts, Kernel, ListedKernel, Support
 from sprii_envs.relations.recipients import Distinct, Law, Recipients

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.fields import WORD, integer
+from sprii_envs.arguments import WORD, integer
 from sprii_envs.relations.index import fold
 from sprii_envs.relations.kernels.candidates import Candidates
 from sprii_envs.relations.levels import level_column

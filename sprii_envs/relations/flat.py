@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.fields import WORD, integer
+from sprii_envs.arguments import WORD, integer
 from sprii_envs.relations.coercion import plain_array
 from sprii_envs.relations.labels import count_rollouts
 from sprii_envs.relations.relation import NoLegalDonorError

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.fields import WORD, choice, integer
+from sprii_envs.arguments import WORD, choice, integer
 from sprii_envs.relations.audit import Audit, audit
 from sprii_envs.relations.balance import balance
 from sprii_envs.relations.index import build_index

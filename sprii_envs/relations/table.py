@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.relations.arrays import naming, read_npz, write_npz
 from sprii_envs.relations.coercion import plain_array
 from sprii_envs.relations.rows import Rows, TableRows, rows_of

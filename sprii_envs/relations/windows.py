@@ -5,7 +5,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.fields import WORD, integer
+from sprii_envs.arguments import WORD, integer
 from sprii_envs.randomness import uniforms
 from sprii_envs.relations.coercion import integer_array
 from sprii_envs.relations.relation import SAME_SYSTEM, Relation, check_relation

@@ -10,8 +10,8 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.arguments import MANY, integer
 from sprii_envs.checks import reals
-from sprii_envs.fields import MANY, integer
 from sprii_envs.properties import PersistentProperties, unknown_name
 from sprii_envs.vector import SpriiVectorEnv
 from sprii_envs.wrappers.common import Array, VectorInner, final_observations, of_slots, said, sees_resets

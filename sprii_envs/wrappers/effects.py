@@ -6,8 +6,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.arguments import integer
 from sprii_envs.collection.policies import random_actions
-from sprii_envs.fields import integer
 from sprii_envs.properties import PersistentProperties
 
 

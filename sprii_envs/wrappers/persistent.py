@@ -12,9 +12,9 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.arguments import check_seed
 from sprii_envs.checks import is_real
 from sprii_envs.collection.spaces import in_space, legal_action
-from sprii_envs.fields import check_seed
 from sprii_envs.properties import (
     PersistentProperties,
     PersistentProperty,

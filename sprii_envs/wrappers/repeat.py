@@ -9,7 +9,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.vector import SpriiVectorEnv
 from sprii_envs.wrappers.common import VectorInner, of_slots, said, sees_resets
 

@@ -14,7 +14,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import multinomial
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.standardiser import constant
 from sprii_train.analysis.statistics import Array, Contrast, Interval, check_level, floats, source_means, system_means
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.relations import SAME_SYSTEM, Derangement, EpisodeTable, PairSampler, WindowSampler
 from sprii_train.data import WindowReader
 from sprii_train.protocol import Batch, Codes, concatenated, encode, take

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sprii_envs.fields import check, instance, integer
+from sprii_envs.arguments import check, instance, integer
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError
 from sprii_train.protocol import Objective, Windows, align_terms, cross_loss, encode, evaluation_mode

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from sprii_envs.fields import integer, number, shown
+from sprii_envs.arguments import integer, number, shown
 
 Array = NDArray[np.float64]
 Contrast = Callable[[Mapping[str, Any]], Any]

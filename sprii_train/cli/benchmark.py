@@ -6,7 +6,7 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from sprii_envs.fields import integer, number
+from sprii_envs.arguments import integer, number
 from sprii_train.cli.options import check_file
 
 

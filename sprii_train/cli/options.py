@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from typing import Literal
 
-from sprii_envs.fields import WORKERS, integer
+from sprii_envs.arguments import WORKERS, integer
 
 PresetName = Literal["smoke", "quick", "paper"]
 LauncherName = Literal["local", "slurm", "ray"]

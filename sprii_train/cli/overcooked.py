@@ -80,7 +80,7 @@ class MeasurePartners:
         """Print both and write the figure."""
         from rich.table import Table
 
-        from sprii_envs.fields import integer
+        from sprii_envs.arguments import integer
         from sprii_envs.files import write_json, write_whole
         from sprii_envs.overcooked.partners.partner import NEURAL
         from sprii_envs.overcooked.partners.roster import game_of, load_roster, manifest, shipped_folder
@@ -141,7 +141,7 @@ class WatchPartners:
 
     def run(self) -> None:
         """Play and write."""
-        from sprii_envs.fields import integer
+        from sprii_envs.arguments import integer
         from sprii_envs.overcooked.game import SEEDS
         from sprii_envs.overcooked.partners.roster import load_roster, shipped_folder
         from sprii_train.overcooked.watch import episode_gif

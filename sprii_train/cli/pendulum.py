@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, subcommand
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_train.cli.options import PresetName, check_file, check_folder, load_plugin
 
 

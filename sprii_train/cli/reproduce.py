@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_train.cli.options import (
     LauncherName,
     PresetName,

@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sprii_envs.fields import integer, shown
+from sprii_envs.arguments import integer, shown
 from sprii_envs.world import Array, World
 from sprii_train.control.controllers import Bounds, Config, initial, plan
 from sprii_train.control.controllers.base import box

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.fields import integer, number
+from sprii_envs.arguments import integer, number
 from sprii_train.control.experience import Rows
 
 _VALIDATION, _ORDER, _BOOTSTRAP = 1, 2, 3

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.relations import SAME_SYSTEM, PairSampler, WindowSampler
 from sprii_train.analysis.formation import Factor, Scored, probe_factors
 from sprii_train.analysis.populations import Development, Population, Sample, Training

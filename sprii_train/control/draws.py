@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sprii_envs.arguments import flag, instance, integer
 from sprii_envs.envs.pendulum import GROUPS
-from sprii_envs.fields import flag, instance, integer
 from sprii_envs.properties import unknown_name
 from sprii_train.control.pendulum import WORLD
 from sprii_train.evaluation import draws

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.files import read_json, recover, write_json, written_folder
 from sprii_envs.relations import EpisodeTable, TableRows
 from sprii_envs.relations.coercion import integer_array

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from sprii_envs import files
-from sprii_envs.fields import check, flag, instance, integer
+from sprii_envs.arguments import check, flag, instance, integer
 from sprii_envs.world import rollout
 from sprii_train.checkpoints import CheckpointError, load_training_state, save_training_state
 from sprii_train.control import pendulum

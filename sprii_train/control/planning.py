@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sprii_envs.fields import instance, integer
+from sprii_envs.arguments import instance, integer
 from sprii_train.control.controllers.base import Score
 
 Step = Callable[[Tensor, Tensor, Any], Tensor]

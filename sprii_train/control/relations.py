@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sprii_envs.fields import instance
+from sprii_envs.arguments import instance
 from sprii_envs.relations import SAME_SYSTEM, PairSampler, Uniform
 from sprii_envs.relations.streams import WINDOWS, below, stream
 from sprii_train.control.anchors import Anchors

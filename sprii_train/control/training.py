@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
-from sprii_envs.fields import check, instance, integer, number
+from sprii_envs.arguments import check, instance, integer, number
 from sprii_train.control.anchors import TrainingRows, anchors, epoch_order, rows, split
 from sprii_train.control.experience import Experience
 from sprii_train.control.relations import RelatedAnchors, RelationPairs, align_members, check_recipe

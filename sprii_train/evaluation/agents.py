@@ -8,8 +8,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.arguments import integer, shown
 from sprii_envs.checks import reals
-from sprii_envs.fields import integer, shown
 from sprii_train.evaluation.episodes import Episodes
 
 Observations = Any

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.fields import instance, integer
+from sprii_envs.arguments import instance, integer
 from sprii_envs.properties import SystemDistribution, SystemSet, content_ids, unknown_name
 from sprii_envs.slots import Source
 from sprii_envs.world import Array, World

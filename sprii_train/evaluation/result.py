@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from sprii_envs.fields import instance
+from sprii_envs.arguments import instance
 from sprii_envs.files import FileError, read_json, write_json
 from sprii_envs.world import Array
 from sprii_train.analysis.statistics import Interval, check_level, paired_source_interval

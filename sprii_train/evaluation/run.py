@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 import sprii_envs  # noqa: F401 (registers the environments)
-from sprii_envs.fields import flag, instance, integer, shown
+from sprii_envs.arguments import flag, instance, integer, shown
 from sprii_envs.vector import SpriiVectorEnv
 from sprii_envs.world import Array, World
 from sprii_train.analysis.statistics import check_level

@@ -10,8 +10,8 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit
 from numpy.typing import NDArray
 
+from sprii_envs.arguments import flag, shown
 from sprii_envs.dependencies import needed
-from sprii_envs.fields import flag, shown
 from sprii_envs.wrappers import RepeatSystem
 from sprii_train.evaluation.episodes import Episodes
 from sprii_train.plugins.sb3_envs import NativeVecEnv

@@ -1,6 +1,6 @@
 """Which sources to train, as written on the command line."""
 
-from sprii_envs.fields import MOST
+from sprii_envs.arguments import MOST
 
 SOURCES = 10_000
 """Sources of one command."""

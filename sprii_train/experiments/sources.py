@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sprii_envs.arguments import check, integer
 from sprii_envs.banks import Bank, Store, open_store
-from sprii_envs.fields import check, integer
 from sprii_train.checkpoints import load, save, write_tensors
 from sprii_train.data import WindowReader
 from sprii_train.distributed import first

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sprii_envs.fields import check, instance, integer, number
+from sprii_envs.arguments import check, instance, integer, number
 from sprii_train.modules import CausalBlock, Past
 from sprii_train.protocol import Batch, Codes
 

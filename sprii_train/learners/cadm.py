@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sprii_envs.fields import check, instance, integer, integers, number, numbers
+from sprii_envs.arguments import check, instance, integer, integers, number, numbers
 from sprii_envs.standardiser import constant
 from sprii_train.learners.histories import History, window_history
 from sprii_train.protocol import Batch, Codes, Windows, self_loss

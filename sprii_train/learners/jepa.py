@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sprii_envs.fields import check, choice, instance, integer, integers, number
+from sprii_envs.arguments import check, choice, instance, integer, integers, number
 from sprii_train.distributed import gather
 from sprii_train.learners.stems import ImageStem, SnapshotNorm, StateStem, causal_frames
 from sprii_train.modules import BatchNorm1d, CausalBlock

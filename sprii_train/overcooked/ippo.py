@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sprii_envs.fields import check, integer, number
+from sprii_envs.arguments import check, integer, number
 from sprii_envs.overcooked.game import ACTIONS, Game, reset, step
 from sprii_envs.overcooked.partners.network import Parameters, features, heads, recur, shapes
 

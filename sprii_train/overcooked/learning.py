@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sprii_envs.arguments import WORKERS, integer
 from sprii_envs.banks import StoreError
-from sprii_envs.fields import WORKERS, integer
 from sprii_envs.files import lock
 from sprii_envs.overcooked.bank import (
     COLUMNS,

@@ -13,7 +13,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from sprii_envs.fields import check, instance, integer, integers, numbers
+from sprii_envs.arguments import check, instance, integer, integers, numbers
 from sprii_envs.files import read_json, write_json, write_whole
 from sprii_envs.overcooked.collect import collect
 from sprii_envs.overcooked.game import Game, check_process, engine

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sprii_envs.fields import WORD, integer
+from sprii_envs.arguments import WORD, integer
 from sprii_envs.overcooked.bank import HistoryBank
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, Kernel, PairSampler, Relation, Uniform
 from sprii_envs.relations.rows import rows_of

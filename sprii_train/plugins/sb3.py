@@ -9,8 +9,8 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from sprii_envs.arguments import integer
 from sprii_envs.dependencies import needed
-from sprii_envs.fields import integer
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, NoLegalDonorError, PairSampler, Relation, WindowSampler
 from sprii_envs.relations.recipients import Law
 from sprii_envs.relations.relation import check_relation

@@ -9,8 +9,8 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
+from sprii_envs.arguments import integer
 from sprii_envs.dependencies import needed
-from sprii_envs.fields import integer
 from sprii_envs.properties import System, unknown_name
 from sprii_envs.slots import resolve
 from sprii_envs.vector import CHANGES, SpriiVectorEnv

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.relations import (
     SAME_SYSTEM,
     FlatPairs,

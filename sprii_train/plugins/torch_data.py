@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, distributed
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from sprii_envs.arguments import WORD, integer
 from sprii_envs.banks import Bank
-from sprii_envs.fields import WORD, integer
 from sprii_envs.relations import PairSampler, TableRows, WindowSampler
 from sprii_envs.relations.coercion import plain_array
 

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from sprii_envs.arguments import check, flag, instance, integer, integers, number
 from sprii_envs.banks import Bank, BankProtocol, Store, StoreError, build, open_store
-from sprii_envs.fields import check, flag, instance, integer, integers, number
 from sprii_envs.relations import EpisodeTable
 from sprii_train.analysis.formation import Factor
 from sprii_train.analysis.gradients import GradientDiagnostic

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.fields import check, integer, number
+from sprii_envs.arguments import check, integer, number
 from sprii_envs.world import Array, World
 
 

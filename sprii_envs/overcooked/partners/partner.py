@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.fields import WORD, check, flag, integer
+from sprii_envs.arguments import WORD, check, flag, integer
 from sprii_envs.overcooked.game import ACTIONS, AGENTS, Game
 from sprii_envs.overcooked.partners.network import features, heads, recur, shapes
 from sprii_envs.overcooked.partners.scripted import FAMILIES, OPTIONS, REFUSALS

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.files import absolute, check_file, read_folder, read_json, write_json, write_whole
 from sprii_envs.overcooked.game import Game
 from sprii_envs.overcooked.partners.partner import NEURAL, Partner

@@ -12,7 +12,7 @@ from jaxmarl.environments.overcooked_v2.common import MAX_INGREDIENTS, DynamicOb
 from jaxmarl.environments.overcooked_v2.overcooked import State
 from numpy.typing import NDArray
 
-from sprii_envs.fields import flag, integer, integers
+from sprii_envs.arguments import flag, integer, integers
 from sprii_envs.overcooked.game import ACTIONS, Game, engine
 
 _STEPS = {"right": (1, 0), "down": (0, 1), "left": (-1, 0), "up": (0, -1)}

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.fields import WORD, integer
+from sprii_envs.arguments import WORD, integer
 from sprii_envs.relations.arrays import naming, read_npz, write_npz
 from sprii_envs.relations.coercion import integer_array, plain_array
 from sprii_envs.relations.index import PairIndex

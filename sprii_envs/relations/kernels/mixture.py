@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.fields import choice, number
+from sprii_envs.arguments import choice, number
 from sprii_envs.relations.index import PairIndex
 from sprii_envs.relations.kernels.base import BoundKernel, Kernel, Support
 from sprii_envs.relations.kernels.derangement import Derangement, check_dealt, derangement

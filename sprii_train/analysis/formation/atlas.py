@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.standardiser import constant
 
 Array = NDArray[np.float64]

@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 from sklearn.neural_network import MLPRegressor
 
-from sprii_envs.fields import integer, integers
+from sprii_envs.arguments import integer, integers
 from sprii_envs.standardiser import constant
 from sprii_train.analysis.formation.arrangement import system_weights
 from sprii_train.analysis.formation.factors import Factor, by_name

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_train.analysis.formation.arrangement import rollout_means, system_centroids, with_codes
 from sprii_train.analysis.formation.factors import Factor
 from sprii_train.analysis.formation.geometry import Geometry, between_within, partial_geometry, standardise

@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sprii_envs.fields import numbers
+from sprii_envs.arguments import numbers
 from sprii_envs.standardiser import constant
 from sprii_train.analysis.formation.arrangement import system_weights
 from sprii_train.analysis.populations import Sample, Training, check_fit

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs import fields
+from sprii_envs import arguments
 
 Array = NDArray[np.float64]
 
@@ -30,8 +30,8 @@ def matrix(name: str, values: ArrayLike, height: int | None = None, width: int |
 
 def number(name: str, value: float, low: float = 0.0, high: float = np.inf, *, above: bool = False) -> float:
     """A finite float in [low, high], or in (low, high] if `above`."""
-    bounds = {"least": max(low, -fields.LARGEST), "most": min(high, fields.LARGEST)}
-    return float(fields.number(name, value, **bounds, above=low if above else None))
+    bounds = {"least": max(low, -arguments.LARGEST), "most": min(high, arguments.LARGEST)}
+    return float(arguments.number(name, value, **bounds, above=low if above else None))
 
 
 def labels(name: str, values: ArrayLike, count: int) -> tuple[NDArray[np.int64], int]:

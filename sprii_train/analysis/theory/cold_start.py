@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_train.analysis.theory.arrays import number
 
 

@@ -6,7 +6,7 @@ Histories are H = Lθ + N with independent zero-mean noise N, codes Z = WH.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_train.analysis.theory.arrays import Array, matrix, number, rows
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_train.analysis.theory.arrays import Array, matrix, number, rows
 
 

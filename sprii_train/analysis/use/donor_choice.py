@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, Relation
 from sprii_envs.relations.index import build_index
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.arguments import integer
 from sprii_envs.banks import Bank
-from sprii_envs.fields import integer
 from sprii_envs.properties import PersistentProperty
 from sprii_envs.rendering import Frame
 from sprii_envs.world import World, draw_states, rollout

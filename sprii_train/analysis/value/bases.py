@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sprii_envs.fields import check, instance, integer
+from sprii_envs.arguments import check, instance, integer
 from sprii_train.analysis.populations import Development, Training, check_fit, check_select
 from sprii_train.analysis.value.cases import Cases, check_horizons, tensor
 from sprii_train.analysis.value.fitting import FitConfig, Selection, check_seeds, fit_stack, in_stacks

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sprii_envs.fields import integer
+from sprii_envs.arguments import integer
 from sprii_envs.relations.kernels import derangement
 from sprii_envs.standardiser import Standardiser
 from sprii_train.analysis.populations import P_co, Population, Training, check_fit

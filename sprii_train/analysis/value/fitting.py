@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sprii_envs.fields import check, choice, instance, integer, integers, number
+from sprii_envs.arguments import check, choice, instance, integer, integers, number
 from sprii_train.analysis.value.stacked import generator
 
 Item = TypeVar("Item")

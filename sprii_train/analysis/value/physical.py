@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.fields import number
+from sprii_envs.arguments import number
 from sprii_envs.standardiser import Standardiser, constant
 from sprii_envs.world import World, rollout
 from sprii_train.analysis.populations import Training, check_fit

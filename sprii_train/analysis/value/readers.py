@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sprii_envs.fields import check, flag, instance, integer, numbers
+from sprii_envs.arguments import check, flag, instance, integer, numbers
 from sprii_train.analysis.formation import RIDGE_PENALTIES
 from sprii_train.analysis.populations import Training
 from sprii_train.analysis.value.cases import Cases, check_horizons, tensor

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from sprii_envs.fields import instance, integer
+from sprii_envs.arguments import instance, integer
 from sprii_envs.properties import unknown_name
 from sprii_train.control.controllers import cem, icem, mppi, shooting
 from sprii_train.control.controllers.base import Bounds, Plan, Score, reset

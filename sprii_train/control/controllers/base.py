@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from sprii_envs.fields import MANY, check, instance, integer, number, shown
+from sprii_envs.arguments import MANY, check, instance, integer, number, shown
 
 Score = Callable[[Tensor], Tensor]
 """Action sequences (E, N, H, A) float32, within the bounds → returns (E, N), higher is better.

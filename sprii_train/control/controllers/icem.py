@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from sprii_envs.fields import check, choice, integer, number
+from sprii_envs.arguments import check, choice, integer, number
 from sprii_train.control.controllers.base import (
     Bounds,
     Box,

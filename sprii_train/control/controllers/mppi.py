@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sprii_envs.fields import MANY, check, integer, number
+from sprii_envs.arguments import MANY, check, integer, number
 from sprii_train.control.controllers.base import HORIZON, Bounds, Plan, Score, box, check_warm, evaluate, shift
 from sprii_train.control.controllers.noise import Draw, normal
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sprii_envs.fields import MANY, check, integer
+from sprii_envs.arguments import MANY, check, integer
 from sprii_train.control.controllers.base import HORIZON, Bounds, Plan, Score, best, box, check_warm, evaluate
 from sprii_train.control.controllers.noise import Draw, uniform
 

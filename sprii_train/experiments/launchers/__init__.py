@@ -1,6 +1,6 @@
 """Where the cells of a grid run: processes here, jobs of Slurm, tasks of a Ray cluster, or the ranks of torchrun."""
 
-from sprii_envs.fields import WORKERS, integer
+from sprii_envs.arguments import WORKERS, integer
 from sprii_train.experiments.launchers.base import Launcher
 from sprii_train.experiments.launchers.local import Local
 from sprii_train.experiments.launchers.ray import Ray

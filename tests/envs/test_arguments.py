@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from sprii_envs.fields import check, check_seed, choice, flag, instance, integer, integers, number, numbers, option
+from sprii_envs.arguments import check, check_seed, choice, flag, instance, integer, integers, number, numbers, option
 
 
 @dataclass(frozen=True)
