@@ -14,19 +14,14 @@ import errno
 import hashlib
 import io
 import json
-import multiprocessing
 import os
 import pickle
 import platform
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import as_completed
 from functools import cache
 from importlib import metadata
-from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +36,7 @@ from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.simulate import Chunk
 from sprii_envs.banks.storage import BankError, Column
 from sprii_envs.dependencies import PackageImportError
+from sprii_envs.processes import BrokenProcessPool, job, pool, without_interrupts
 from sprii_envs.registration import importable_elsewhere, registered
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.world import draw_states
@@ -312,28 +308,23 @@ class _Build:
 
     def _digests(self, todo: list[Chunk], workers: int) -> Generator[tuple[Chunk, str]]:
         """Build the chunks, in any order, and yield each with its digest once its bytes are on the disk."""
-        job = (self.protocol, self.systems.values, self.targets)
+        kept = (self.protocol, self.systems.values, self.targets)
         if workers == 1:
             for chunk in todo:
-                yield chunk, _build_chunk(*job, chunk)
+                yield chunk, _build_chunk(*kept, chunk)
             return
-        packed = pickle.dumps((registered(self.protocol.env_id), job))
-        # Spawned workers do not inherit the build lock, which a forked one would hold beyond a killed parent.
-        context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(min(workers, len(todo)), context, initializer=_start_worker, initargs=(packed,))
+        packed = pickle.dumps((registered(self.protocol.env_id), kept))
         try:
-            with _workers_without_interrupts():
-                futures = {pool.submit(_work, chunk): chunk for chunk in todo}
-            for future in as_completed(futures):
-                yield futures[future], future.result()
+            with pool(min(workers, len(todo)), packed) as executor:
+                with without_interrupts():
+                    futures = {executor.submit(_work, chunk): chunk for chunk in todo}
+                for future in as_completed(futures):
+                    yield futures[future], future.result()
         except BrokenProcessPool as error:
             raise BankError(
                 f"{self.path}: a build worker was killed or could not start (out of memory? a script without "
                 f'`if __name__ == "__main__":`?); finished chunks are kept, the same call resumes'
             ) from error
-        finally:
-            with _uninterrupted():
-                pool.shutdown(cancel_futures=True)
 
     def _finish(self) -> None:
         """Table, checksums and manifest; then the rename that makes it a bank."""
@@ -490,61 +481,23 @@ def _write(file: io.FileIO, block: memoryview) -> None:
         block = block[file.write(block) :]
 
 
-_JOB = b""
-
-
-@contextlib.contextmanager
-def _workers_without_interrupts() -> Iterator[None]:
-    """Ctrl-C is the parent's: a worker that it ends while it reads keeps a lock, for which the others wait for ever."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which processes that are started inherit
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """A second Ctrl-C does not stop the stopping."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _start_worker(job: bytes) -> None:
-    """Keep what every chunk needs, and die with the parent, which cannot say goodbye after `kill -9`.
-
-    A chunk unpacks it, so that its error reaches the parent.
-    """
-    global _JOB
-    _JOB = job
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=lambda: (wait_for([parent.sentinel]), os._exit(1)), daemon=True).start()
-
-
 def _work(chunk: Chunk) -> str:
-    return _build_chunk(*_job(), chunk)
+    return _build_chunk(*_unpacked(), chunk)
 
 
 @cache
-def _job() -> tuple[BankProtocol, NDArray[np.float64], tuple[tuple[Path, Column], ...]]:
-    """What every chunk needs, the registration of the world included; BankError if its classes are not found."""
+def _unpacked() -> tuple[BankProtocol, NDArray[np.float64], tuple[tuple[Path, Column], ...]]:
+    """What every chunk needs, the registration of the world included; BankError if its classes are not found.
+
+    A chunk unpacks it, so that its error reaches the parent.
+    """
     try:
-        own, job = pickle.loads(_JOB)
+        own, kept = pickle.loads(*job())
         if own is not None:
             own.here()
     except (ImportError, AttributeError, ValueError) as error:
         raise BankError(f"a build worker cannot import what the bank is made of: {error} (or: workers=1)") from error
-    return job
+    return kept
 
 
 @contextlib.contextmanager

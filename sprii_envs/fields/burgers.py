@@ -1,7 +1,7 @@
-"""Burgers' equation u_t + (u²/2)_x = ν u_xx on a ring: solver, initial fields, exact solutions (`app:nod-burgers-profile`).
+"""Burgers' equation u_t + (u²/2)_x = ν u_xx on a ring: solver, initial fields, exact solutions.
 
-The released archive states neither domain, boundary, law of initial fields nor solver. Ours: x in [−1, 1), periodic; six
-sine modes. Strang splitting of exact diffusion in Fourier space and a MUSCL scheme (van Leer's limiter, Godunov's flux,
+The setting of `app:nod-burgers-profile`; the released archive states neither domain, boundary, law of initial fields nor
+solver. Ours: x in [−1, 1), periodic; six sine modes. Strang splitting of exact diffusion in Fourier space and a MUSCL scheme (van Leer's limiter, Godunov's flux,
 SSP-RK2), which with ν = 0 is the inviscid solver and converges to the entropy solution.
 
 Every row is integrated with steps of its own, so its bits do not depend on which rows are solved with it.
@@ -30,7 +30,8 @@ def grid(cells: int) -> Array:
 def modes(seed: int, viscosity: ArrayLike, case: ArrayLike) -> tuple[Array, Array]:
     """Amplitudes and phases (N, 6) of initial fields, a pure function of (seed, ν, case), each (N,) or a number.
 
-    u₀(x) = Σ aₖ sin(πkx + φₖ), aₖ normal with SD 1/k, φₖ uniform, scaled to max |u₀| = 1 over 4,096 places; its mean is 0.
+    u₀(x) = Σ aₖ sin(πkx + φₖ), aₖ normal with SD 1/k, φₖ uniform, scaled to max |u₀| = 1 over 4,096 places;
+    its mean is 0.
     """
     seed = integer("seed", seed, most=2**63 - 1)
     nu, cases = np.broadcast_arrays(np.atleast_1d(np.asarray(viscosity, np.float64)), np.asarray(case, np.int64))
@@ -159,7 +160,7 @@ def cole_hopf(amplitude: Array, phase: Array, viscosity: float, t: float, x: Arr
 
 
 def lax_oleinik(amplitude: Array, phase: Array, t: float, x: Array, *, places: int = 40_001) -> Array:
-    """The entropy solution (N, X) of ν = 0 at time t > 0 and places x (X,): fluid came from where the action is least."""
+    """The entropy solution (N, X) of ν = 0 at time t > 0 and places x (X,): fluid is from where the action is least."""
     return _origins(amplitude, phase, t, x, places, 0.0)
 
 

@@ -2,8 +2,8 @@
 
     u_t = D_u ∇²u + u − u³ + k − v,   v_t = D_v ∇²v + β (u − v),   D_u = 1/128², D_v = 100/128²
 
-The Laplacian is the released fourth-order stencil of nine points. `rk4` is the published solver; `split` the same stencil
-diffused exactly in Fourier space between half steps of the reaction, fifteen times faster. Every row is integrated by
+The Laplacian is the released fourth-order stencil of nine points. `rk4` is the published solver; `split` the same
+stencil diffused exactly in Fourier space between half steps of the reaction, fifteen times faster. Every row is integrated by
 itself: its bits do not depend on which rows are solved with it.
 """
 
@@ -49,8 +49,8 @@ _ROWS = 4
 def initial(seed: int, case: ArrayLike, side: int = SIDE) -> Array:
     """Gaussian random fields (N, 2, side, side) of cases (N,): u and v independent, a pure function of (seed, case).
 
-    The coefficient of wave n is N²·√2·σ·(4π²|n|² + τ²)^(−α/2)·z with α = 2, τ = 5, σ = τ^(α−1) and z complex normal; the
-    mean is 0. A coarser field has the waves of the finer one that it can hold.
+    The coefficient of wave n is N²·√2·σ·(4π²|n|² + τ²)^(−α/2)·z with α = 2, τ = 5, σ = τ^(α−1) and z complex normal;
+    the mean is 0. A coarser field has the waves of the finer one that it can hold.
     """
     seed, side = integer("seed", seed, most=2**64 - 1), integer("side", side, least=8, most=4 * SIDE)
     if side % 2:
