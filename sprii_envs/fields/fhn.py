@@ -3,8 +3,8 @@
     u_t = D_u ∇²u + u − u³ + k − v,   v_t = D_v ∇²v + β (u − v),   D_u = 1/128², D_v = 100/128²
 
 The Laplacian is the released fourth-order stencil of nine points. `rk4` is the published solver; `split` the same
-stencil diffused exactly in Fourier space between half steps of the reaction, fifteen times faster. Every row is integrated by
-itself: its bits do not depend on which rows are solved with it.
+stencil diffused exactly in Fourier space between half steps of the reaction, fifteen times faster. Every row is
+integrated by itself: its bits do not depend on which rows are solved with it.
 """
 
 from collections.abc import Callable
