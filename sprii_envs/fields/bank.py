@@ -2,9 +2,8 @@
 
 import functools
 import json
-import os
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs import files
-from sprii_envs.arguments import WORKERS, instance, integer
+from sprii_envs.arguments import WORKERS, instance, integer, shown
 from sprii_envs.banks import RecordedBank, Recording, StoreError, storage
 from sprii_envs.banks.recorded import MANIFEST
 from sprii_envs.fields.protocols import FIELD, PROTOCOLS, BurgersProtocol, FHNProtocol, FieldProtocol, Labels
 from sprii_envs.processes import BrokenProcessPool, in_order
 
-__all__ = ["FIELD", "PROTOCOLS", "BurgersProtocol", "FHNProtocol", "FieldProtocol", "build_fields", "opened"]
+__all__ = ["FIELD", "PROTOCOLS", "BurgersProtocol", "FHNProtocol", "FieldProtocol", "build_fields", "record_fields"]
 
 Progress = Callable[[int, int], None]
+Episodes = Generator[tuple[Labels, NDArray[np.float32]]]
+"""Labels and field (frames, *shape), one episode after another."""
 
 
 def build_fields(
@@ -39,46 +40,60 @@ def build_fields(
     """
     instance("protocol", protocol, of=FieldProtocol)
     workers = integer("workers", workers, least=1, most=WORKERS)
-    plan, origin = protocol.plan(), protocol.origin
-    if (bank := opened(path, origin)) is not None:
-        if progress:
-            progress(len(plan), len(plan))
-        return bank
-    _check_room(Path(os.path.realpath(files.absolute(path))), protocol.bytes)
+    plan = protocol.plan()
+
+    def episodes(done: int) -> Episodes:
+        chunks = [plan[i : i + protocol.together] for i in range(done, len(plan), protocol.together)]
+        solve = functools.partial(_solved, protocol)
+        with closing(in_order(solve, chunks, min(workers, max(1, len(chunks))))) as solved:
+            for chunk, fields in zip(chunks, solved, strict=True):
+                yield from zip(chunk, fields, strict=True)
+
     try:
-        with Recording(path, {FIELD: protocol.stream}, origin) as recording:
-            if progress:
-                progress(recording.done, len(plan))
-            left, each = plan[recording.done :], protocol.together
-            chunks = [left[i : i + each] for i in range(0, len(left), each)]
-            with closing(
-                in_order(functools.partial(_solved, protocol), chunks, min(workers, max(1, len(chunks))))
-            ) as solved:
-                for chunk, fields in zip(chunks, solved, strict=True):
-                    for labels, field in zip(chunk, fields, strict=True):
-                        recording.append({FIELD: field}, **labels)
-                    if progress:
-                        progress(recording.done, len(plan))
+        return record_fields(path, protocol, protocol.origin, len(plan), episodes, progress)
     except BrokenProcessPool as error:
         raise StoreError(
             f"{path}: a worker was killed or could not start (out of memory? a script without "
             f'`if __name__ == "__main__":`?); episodes that were written are kept, the same call resumes'
         ) from error
-    except BrokenPipeError:  # of a progress callback that prints
-        raise
-    except OSError as error:
-        raise StoreError(
-            f"{error.filename or path} cannot be written: {error.strerror}; episodes that were written are kept, the "
-            "same call resumes"
-        ) from error
-    return RecordedBank(path)
 
 
 def _solved(protocol: FieldProtocol, labels: list[Labels]) -> NDArray[np.float32]:
     return protocol.fields(labels)
 
 
-def opened(path: files.StrPath, origin: dict[str, Any]) -> RecordedBank | None:
+def record_fields(
+    path: files.StrPath,
+    protocol: FieldProtocol,
+    origin: dict[str, Any],
+    total: int,
+    episodes: Callable[[int], Episodes],
+    progress: Progress | None,
+) -> RecordedBank:
+    """Write the bank of an origin, in the shape of `protocol`, or open it if it is there already.
+
+    Args:
+        total: episodes of the bank; `episodes(done)` gives those behind the first `done`.
+
+    Raises:
+        StoreError: see `build_fields`.
+    """
+    tell = progress or (lambda done, total: None)
+    bank = _opened(path, origin)
+    if bank is None:
+        _check_room(files.absolute(path), total * protocol.frames * protocol.stream.entry_bytes)
+        with _disk_errors(path), Recording(path, {FIELD: protocol.stream}, origin) as recording:
+            tell(recording.done, total)
+            with closing(episodes(recording.done)) as left:
+                for labels, field in left:
+                    recording.append({FIELD: field}, **labels)
+                    tell(recording.done, total)
+        return RecordedBank(path)
+    tell(total, total)
+    return bank
+
+
+def _opened(path: files.StrPath, origin: dict[str, Any]) -> RecordedBank | None:
     """The bank of this origin at `path`, or None where there is none; StoreError for another."""
     if not (Path(path) / MANIFEST).exists():
         return None
@@ -94,7 +109,7 @@ def _difference(found: Any, wanted: Any, name: str = "origin") -> str:
         for key in (*wanted, *found):
             if key not in found or key not in wanted or found[key] != wanted[key]:
                 return _difference(found.get(key), wanted.get(key), key)
-    return f"its {name} is {found!r}, not {wanted!r}"
+    return f"its {name} is {shown(found)}, not {shown(wanted)}"
 
 
 def _check_room(path: Path, size: int) -> None:
@@ -102,3 +117,17 @@ def _check_room(path: Path, size: int) -> None:
     written = sum(file.stat().st_size for file in storage.partial_path(path).glob(f"{FIELD}.*"))
     if size - written > (free := storage.free_bytes(path)):
         raise StoreError(f"{path}: no disk space for this bank: {size - written:,} bytes needed, {free:,} bytes free")
+
+
+@contextmanager
+def _disk_errors(path: files.StrPath) -> Iterator[None]:
+    """Turn an OSError into one StoreError that says what to do."""
+    try:
+        yield
+    except BrokenPipeError:  # of a progress callback that prints
+        raise
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename or path} cannot be written: {error.strerror}; episodes that were written are kept, the "
+            "same call resumes"
+        ) from error

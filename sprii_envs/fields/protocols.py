@@ -34,15 +34,21 @@ def fhn_labels(k: float, beta: float, case: int, split: str) -> Labels:
     return {"system": f"k={k:.2f} beta={beta:.2f}", "case": case, "split": split, "k": float(k), "beta": float(beta)}
 
 
+@dataclass(frozen=True)
 class FieldProtocol(ABC):
-    """What `build_fields` asks of a protocol."""
+    """What `build_fields` asks of a protocol.
+
+    Attributes:
+        seed: of the initial fields.
+        frames: of an episode.
+    """
+
+    seed: int = 0
+    frames: int = 101
 
     name: ClassVar[str]
     together: ClassVar[int]
     """Episodes that a worker solves at once; the bytes do not depend on it."""
-    seed: int
-    frames: int
-    duration: float
 
     @property
     @abstractmethod
@@ -92,10 +98,8 @@ class BurgersProtocol(FieldProtocol):
         ValueError: for a value that no bank has, naming it.
     """
 
-    seed: int = 0
     cells: int = 1600
     points: int = 401
-    frames: int = 101
     duration: float = 5.0
     train: int = 40
     validation: int = 5
@@ -180,9 +184,7 @@ class FHNProtocol(FieldProtocol):
         ValueError: for a value that no bank has, naming it.
     """
 
-    seed: int = 0
     side: int = fhn.SIDE
-    frames: int = 101
     duration: float = 10.0
     solver: fhn.Solver = "split"
     step: float | None = None
@@ -259,12 +261,14 @@ def _differ(what: str, values: Sequence[Any]) -> None:
         raise ValueError(f"{what} hold {twice[0]} twice; legal: values that differ")
 
 
+BURGERS, FHN = BurgersProtocol(), FHNProtocol()
+"""The paper's systems and cases."""
 PROTOCOLS: dict[str, FieldProtocol] = {
-    "burgers": BurgersProtocol(),
+    "burgers": BURGERS,
     "burgers-quick": BurgersProtocol(
         cells=400, points=101, train=8, validation=2, id_test=2, viscous_ood=4, inviscid_ood=4
     ),
-    "fhn": FHNProtocol(),
+    "fhn": FHN,
     "fhn-quick": FHNProtocol(side=64, step=0.05, train_cases=tuple(range(50, 58)), test_cases=(15, 24)),
 }
 """By the name of `sprii bank build`."""

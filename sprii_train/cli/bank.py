@@ -1,10 +1,12 @@
 """`sprii bank`: banks of episodes."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import FlagCreatePairsOff, Positional
+from tyro.conf import FlagCreatePairsOff, Positional, subcommand
 
 from sprii_train.cli.options import check_workers, load_plugin
 from sprii_train.terminal import console
@@ -40,9 +42,8 @@ class Build:
         """Build with a progress bar."""
         import os
 
-        from rich.progress import Progress
-
         from sprii_envs.banks import PROTOCOLS, build
+        from sprii_envs.fields.bank import PROTOCOLS as FIELDS
         from sprii_envs.properties import unknown_name
 
         if self.no_frames and self.frames is not None:
@@ -52,21 +53,75 @@ class Build:
         check_workers(self.workers)
         if self.plugin is not None:
             load_plugin(self.plugin)
+        workers = (os.cpu_count() or 1) if self.workers is None else self.workers
+        if self.protocol in FIELDS:
+            self._build_fields(workers)
+            return
         if self.protocol not in PROTOCOLS:
-            raise unknown_name("bank", self.protocol, PROTOCOLS)
+            raise unknown_name("bank", self.protocol, [*PROTOCOLS, *FIELDS])
         protocol = PROTOCOLS[self.protocol].replace(**changes)
         if self.no_frames:
             protocol = protocol.replace(frames=None)
-        with Progress(console=console(), transient=True) as progress:
-            bar = progress.add_task("episodes", total=protocol.episodes)
-            bank = build(
-                protocol,
-                self.path,
-                workers=(os.cpu_count() or 1) if self.workers is None else self.workers,
-                overwrite=self.overwrite,
-                progress=lambda done, total: progress.update(bar, completed=done, total=total),
-            )
+        with _bar() as progress:
+            bank = build(protocol, self.path, workers=workers, overwrite=self.overwrite, progress=progress)
         print(bank.describe())
+
+    def _build_fields(self, workers: int) -> None:
+        from dataclasses import replace
+
+        from sprii_envs.fields.bank import PROTOCOLS, build_fields
+
+        options = {
+            "--frames": self.frames is not None,
+            "--no-frames": self.no_frames,
+            "--rollouts": self.rollouts is not None,
+            "--overwrite": self.overwrite,
+        }
+        if given := [name for name, was in options.items() if was]:
+            raise ValueError(f"{given[0]} is not of {self.protocol}; legal: --seed and --workers")
+        protocol = PROTOCOLS[self.protocol]
+        if self.seed is not None:
+            protocol = replace(protocol, seed=self.seed)
+        with _bar() as progress:
+            bank = build_fields(protocol, self.path, workers=workers, progress=progress)
+        print(described(bank, self.path))
+
+
+@dataclass
+class Import:
+    """Read published fields into a bank."""
+
+    equation: Positional[Literal["burgers", "fhn"]]
+    """What was published: HDF5 of Burgers' equation, or MAT of FitzHugh–Nagumo's, see docs/envs/fields.md."""
+    source: Positional[Path]
+    """Folder of the published files."""
+    path: Positional[Path]
+    """Folder of the bank."""
+    additional: Annotated[bool, FlagCreatePairsOff] = False
+    """Read `train_add/` of Burgers, too."""
+
+    def run(self) -> None:
+        """Read with a progress bar."""
+        from sprii_envs.fields.published import import_burgers, import_fhn
+
+        if self.additional and self.equation == "fhn":
+            raise ValueError("--additional is not of fhn; legal: of burgers")
+        with _bar() as progress:
+            if self.equation == "burgers":
+                bank = import_burgers(self.source, self.path, additional=self.additional, progress=progress)
+            else:
+                bank = import_fhn(self.source, self.path, progress=progress)
+        print(described(bank, self.path))
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[int, int], None]]:
+    """A bar of episodes, and what moves it."""
+    from rich.progress import Progress
+
+    with Progress(console=console(), transient=True) as progress:
+        bar = progress.add_task("episodes", total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
 @dataclass
@@ -78,9 +133,12 @@ class List:
 
     def run(self) -> None:
         """Print a table of the protocols."""
+        from collections import Counter
+
         from rich.table import Table
 
         from sprii_envs.banks import PROTOCOLS, simulate
+        from sprii_envs.fields.bank import PROTOCOLS as FIELDS
 
         if self.plugin is not None:
             load_plugin(self.plugin)
@@ -91,6 +149,11 @@ class List:
             systems = ", ".join(f"{count:,} {split}" for split, count in protocol.counts.items())
             size = sum(column.bytes for column in simulate.columns(protocol))
             table.add_row(name, systems, f"{protocol.episodes:,}", f"{size / 1e9:.2f} GB")
+        for name, fields in FIELDS.items():
+            plan = fields.plan()
+            counts = Counter(split for split, _ in dict.fromkeys((each["split"], each["system"]) for each in plan))
+            systems = ", ".join(f"{count:,} {split}" for split, count in counts.items())
+            table.add_row(name, systems, f"{len(plan):,}", f"{fields.bytes / 1e9:.2f} GB")
         console().print(table)
 
 
@@ -163,9 +226,9 @@ def _counted(count: int, what: str) -> str:
 
 @dataclass
 class BankCommand:
-    """List, build, describe or verify banks of episodes."""
+    """List, build, import, describe or verify banks of episodes."""
 
-    command: List | Build | Info | Verify
+    command: List | Build | Annotated[Import, subcommand("import")] | Info | Verify
 
     def run(self) -> None:
         """Run the chosen one."""
