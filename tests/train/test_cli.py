@@ -346,6 +346,26 @@ def test_bank_build_with_changes(tmp_path):
     assert sprii("bank", "build", "d-clean", tmp_path / "b", "--no-frames", "--frames", 8).returncode == 2
 
 
+def test_banks_of_fields_are_built_and_imported(tmp_path, monkeypatch, capsys):
+    from dataclasses import replace
+
+    from sprii_envs.fields import bank
+
+    small = replace(bank.BurgersProtocol(), cells=40, points=5, frames=3, train=1, viscous_ood=1, inviscid_ood=1)
+    monkeypatch.setitem(bank.PROTOCOLS, "burgers", small)
+    status, out, _ = in_process(monkeypatch, capsys, "bank", "build", "burgers", tmp_path / "a", "--workers", 1)
+    assert not status
+    assert "inviscid_ood 1 episode of 1 system" in out
+    status, _, err = in_process(monkeypatch, capsys, "bank", "build", "burgers", tmp_path / "a", "--seed", 2)
+    assert status == 2
+    assert "its seed is 0, not 2" in err
+    status, _, err = in_process(monkeypatch, capsys, "bank", "build", "burgers", tmp_path / "a", "--rollouts", 2)
+    assert "--rollouts is not of burgers; legal: --seed and --workers" in err
+    status, _, err = in_process(monkeypatch, capsys, "bank", "import", "burgers", tmp_path, tmp_path / "b")
+    assert status == 2
+    assert "train is missing" in err
+
+
 def test_any_bank_is_described_and_verified(tmp_path, monkeypatch, capsys):
     import numpy as np
 
