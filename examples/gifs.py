@@ -7,7 +7,7 @@ Every picture is a counterfactual rollout: the systems differ in the named prope
 
 import argparse
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 import sprii_envs  # noqa: F401  (registers the environments)
+from sprii_envs.fields import burgers, fhn
 from sprii_envs.world import Policy, rollout
 
 Actions = NDArray[np.float32]
@@ -133,36 +134,81 @@ def draw(scene: Scene, size: int = 192) -> list[Image.Image]:
     start = env.state if scene.state is None else scene.state
     done = rollout(env.world, systems.values, start, scene.actions(scene.steps), steps=scene.steps)
     unit = "" if p.unit == "1" else f" {p.unit}"
-    font = ImageFont.load_default(13)
     frames = []
     for t in range(0, scene.steps + 1, scene.every):
-        pictures = env.world.picture(np.asfortranarray(done.states[:, t]), systems.values, (size, size))
-        sheet = Image.new("RGB", (len(systems) * (size + 4) - 4, size + 22), (245, 245, 245))
-        pen = ImageDraw.Draw(sheet)
-        for i, (picture, value) in enumerate(zip(pictures, scene.values, strict=True)):
-            left = i * (size + 4)
-            sheet.paste(Image.fromarray(picture), (left, 22))
-            told = f"{p.name} {value:g}{unit}"
-            told += f": {done.states[i, t, 0] - done.states[i, 0, 0]:.1f} m" if scene.travel else ""
-            pen.text((left + size / 2, 11), told, (30, 30, 30), font, anchor="mm")
-        frames.append(sheet)
+        titles = [f"{p.name} {value:g}{unit}" for value in scene.values]
+        if scene.travel:
+            travelled = done.states[:, t, 0] - done.states[:, 0, 0]
+            titles = [f"{title}: {way:.1f} m" for title, way in zip(titles, travelled, strict=True)]
+        frames.append(
+            beside(env.world.picture(np.asfortranarray(done.states[:, t]), systems.values, (size, size)), titles)
+        )
     return frames
+
+
+def beside(pictures: NDArray[np.uint8], titles: Sequence[str]) -> Image.Image:
+    """Pictures (N, height, width, 3) side by side, each under its title."""
+    font = ImageFont.load_default(13)
+    _, height, width, _ = pictures.shape
+    sheet = Image.new("RGB", (len(titles) * (width + 4) - 4, height + 22), (245, 245, 245))
+    pen = ImageDraw.Draw(sheet)
+    for i, (picture, title) in enumerate(zip(pictures, titles, strict=True)):
+        left = i * (width + 4)
+        sheet.paste(Image.fromarray(picture), (left, 22))
+        pen.text((left + width / 2, 11), title, (30, 30, 30), font, anchor="mm")
+    return sheet
+
+
+def burgers_frames(size: int = 240) -> list[Image.Image]:
+    """u over x at two viscosities: a shock, and a front that diffuses."""
+    nu, cells = np.array([1e-3, 5e-2]), 1600
+    start = burgers.field(*burgers.modes(0, 1e-3, [2]), burgers.grid(cells))
+    solved = burgers.solve(np.repeat(start, 2, axis=0), nu, frames=101, duration=2.0)
+    across = np.linspace(0, cells - 1, 2 * size).astype(int)
+    frames = []
+    for t in range(0, 101, 2):
+        pictures = []
+        for row in solved[:, t, across]:
+            picture = Image.new("RGB", (2 * size, 2 * size), "white")  # drawn twice as large, which smooths the line
+            pen = ImageDraw.Draw(picture)
+            pen.line((0, size, 2 * size, size), (205, 205, 205), 2)
+            pen.line([(x, size - 0.9 * size * u) for x, u in enumerate(row)], (31, 90, 160), 5)
+            pictures.append(np.asarray(picture.resize((size, size), Image.Resampling.LANCZOS)))
+        frames.append(beside(np.stack(pictures), [f"Burgers, viscosity {each:g}" for each in nu]))
+    return frames
+
+
+def fhn_frames(size: int = 192) -> list[Image.Image]:
+    """u of two systems, blue below 0 and red above."""
+    told = np.array([(0.01, 0.10), (0.05, 0.30)])
+    solved = fhn.solve(np.repeat(fhn.initial(0, [15]), 2, axis=0), told, frames=51)[:, :, 0]
+    poles = np.array([[33, 80, 160], [250, 250, 250], [170, 40, 50]])
+    levels = np.round(np.clip(solved, -1.0, 1.0) * 24) / 24  # few colours, for small files
+    colours = np.stack([np.interp(levels, (-1, 0, 1), pole) for pole in poles.T], axis=-1).astype(np.uint8)
+    large = np.linspace(0, 127, size).round().astype(int)
+    titles = [f"k {k:g}, beta {beta:g}" for k, beta in told]
+    return [beside(colours[:, t][:, large][:, :, large], titles) for t in range(51)]
+
+
+FIELDS = {"burgers": burgers_frames, "fhn": fhn_frames}
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Command line."""
+    legal = [*SCENES, *FIELDS]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("environments", nargs="*", metavar="ENVIRONMENT", help=f"of {', '.join(SCENES)}; default all")
+    parser.add_argument("environments", nargs="*", metavar="ENVIRONMENT", help=f"of {', '.join(legal)}; default all")
     parser.add_argument("--out", type=Path, default=Path("assets"), help="folder to write to")
     options = parser.parse_args(arguments)
-    for name in options.environments or SCENES:
-        if name not in SCENES:
-            parser.error(f"unknown environment {name!r}; legal: {', '.join(SCENES)}")
-        scene = SCENES[name]
-        first, *rest = draw(scene)
+    for name in options.environments or legal:
+        if name not in legal:
+            parser.error(f"unknown environment {name!r}; legal: {', '.join(legal)}")
+        scene = SCENES.get(name)
+        first, *rest = draw(scene) if scene else FIELDS[name]()
         options.out.mkdir(parents=True, exist_ok=True)
         path = options.out / f"{name}.gif"
-        duration = max(20, 50 * scene.every if scene.id != "sprii/Swimmer-v0" else 40 * scene.every)
+        step = 40 if name == "swimmer" else 50
+        duration = max(20, step * (scene.every if scene else 2))
         first.save(path, save_all=True, append_images=rest, duration=duration, loop=0, optimize=True)
         print(f"{path}: {len(rest) + 1} frames, {path.stat().st_size / 1e3:.0f} kB")
 

@@ -158,3 +158,26 @@ def test_the_banks_of_the_paper():
     assert (len(BurgersProtocol().plan()), len(FHNProtocol().plan())) == (9 * 50 + 500 + 100, 9 * 40 + 25 * 5)
     assert BurgersProtocol().shape == (401,)
     assert FHNProtocol().shape == (2, 128, 128)
+
+
+def test_a_killed_worker_is_told_of(tmp_path):
+    code = f"""
+import os
+from sprii_envs.banks import StoreError
+from sprii_envs.fields import BurgersProtocol, build_fields
+class Dying(BurgersProtocol):
+    def fields(self, labels):
+        if labels[0]["case"] == 3:
+            os._exit(1)
+        return super().fields(labels)
+if __name__ == "__main__":
+    try:
+        build_fields(Dying(cells=80, points=21, train=3, viscous_ood=0, inviscid_ood=0), {str(tmp_path / "bank")!r}, workers=2)
+    except StoreError as error:
+        print(error)
+"""
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert "a worker was killed or could not start" in done.stdout, done.stderr
+    assert (tmp_path / "bank.partial").is_dir()
