@@ -3,7 +3,7 @@
     u_t = D_u ∇²u + u − u³ + k − v,   v_t = D_v ∇²v + β (u − v),   D_u = 1/128², D_v = 100/128²
 
 The Laplacian is the released fourth-order stencil of nine points. `rk4` is the published solver; `split` the same
-stencil diffused exactly in Fourier space between half steps of the reaction, fifteen times faster. Every row is
+stencil diffused exactly in Fourier space between half steps of the reaction, thirty times faster. Every row is
 integrated by itself: its bits do not depend on which rows are solved with it.
 """
 
@@ -41,7 +41,7 @@ OUTSIDE = tuple(
 
 Solver = Literal["rk4", "split"]
 STEPS = {"rk4": 0.001, "split": 0.02}
-"""Time steps: the published one, and one at which splitting errs by 1e-4."""
+"""Time steps: the published one, and one at which splitting errs by 2e-4 at t = 10."""
 _ROWS = 4
 """Trajectories solved at once: few enough for a core's cache."""
 

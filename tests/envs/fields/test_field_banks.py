@@ -171,8 +171,9 @@ class Dying(BurgersProtocol):
             os._exit(1)
         return super().fields(labels)
 if __name__ == "__main__":
+    protocol = Dying(cells=80, points=21, train=3, viscous_ood=0, inviscid_ood=0)
     try:
-        build_fields(Dying(cells=80, points=21, train=3, viscous_ood=0, inviscid_ood=0), {str(tmp_path / "bank")!r}, workers=2)
+        build_fields(protocol, {str(tmp_path / "bank")!r}, workers=2)
     except StoreError as error:
         print(error)
 """
