@@ -258,7 +258,8 @@ class _Held:
             with _hdf5(shard.path) as data:
                 u = data["U_All"]  # a frame at a time: h5py is slow where it strides
                 frames = [u[i][:: shard.points.step] for i in shard.frames]
-            self._fields = np.stack(frames).transpose(2, 0, 1).astype(np.float32)
+            with np.errstate(over="ignore"):  # told of below
+                self._fields = np.stack(frames).transpose(2, 0, 1).astype(np.float32)
             for case in np.flatnonzero(~np.isfinite(self._fields).all(axis=(1, 2)))[:1]:
                 raise PublishedError(f"{shard.path}: case {case} of U_All holds NaN or infinity")
             self._path = shard.path

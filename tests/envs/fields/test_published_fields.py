@@ -6,6 +6,7 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
+from sprii_envs import dependencies
 from sprii_envs.banks import StoreError
 from sprii_envs.fields import BurgersProtocol, FHNProtocol, build_fields
 
@@ -146,6 +147,13 @@ def test_damaged_burgers_is_told_of_and_nothing_left(archive, tmp_path, damage, 
     with pytest.raises(PublishedError, match=said):
         import_burgers(archive, tmp_path / "bank", layout=BURGERS)
     assert {p.name for p in tmp_path.iterdir()} == {"archive"}
+
+
+def test_what_to_install_is_said_before_anything_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(dependencies, "is_absent", lambda package: package in ("h5py", "scipy"))
+    for read, package in ((import_burgers, "h5py"), (import_fhn, "scipy")):
+        with pytest.raises(dependencies.PackageImportError, match=rf"needs {package}: pip install 'sprii\[fields\]'"):
+            read(tmp_path / "nowhere", tmp_path / "bank")
 
 
 @pytest.fixture
