@@ -63,6 +63,7 @@ class TrainConfig:
         steps: optimiser updates.
         pairs: donor–recipient pairs in a batch, from distinct systems (96 windows).
         learning_rate, weight_decay, warmup, clip: AdamW, linear warm-up steps then cosine to zero, gradient norm.
+        rates: (first step, rate) of each piece of a constant rate, in place of warm-up and cosine; none by default.
         precision: `fp32`, `bf16` (autocast around the networks; statistics stay float32), or `auto`: bf16 on CUDA and
             on CPUs with native bfloat16 dot products, else fp32.
         seed: of weights, batches, dropout and random directions: the *source* of the paper's tables.
@@ -76,6 +77,7 @@ class TrainConfig:
     weight_decay: float = 0.05
     warmup: int = 500
     clip: float = 1.0
+    rates: tuple[tuple[int, float], ...] = ()
     precision: str = "auto"
     seed: int = 0
     checkpoint_every: int = 500
@@ -90,10 +92,17 @@ class TrainConfig:
         check(self, number, "weight_decay", least=0)
         check(self, choice, "precision", legal=("auto", "fp32", "bf16"))
         check(self, instance, "device", of=str)
+        begins = [integer("a first step of TrainConfig.rates", begin) for begin, _ in self.rates]
+        for _, rate in self.rates:
+            number("a rate of TrainConfig.rates", rate, above=0)
+        if begins and (begins[0] or begins != sorted(set(begins))):
+            raise ValueError(f"TrainConfig.rates begin at {begins}; legal: increasing steps, the first of them 0")
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
-    """Rate of update number `step` (from 0): linear warm-up, then cosine to zero at `config.steps`."""
+    """Rate of update number `step` (from 0): its piece, or linear warm-up, then cosine to zero at `config.steps`."""
+    if config.rates:
+        return next(rate for begin, rate in reversed(config.rates) if begin <= step)
     if step < config.warmup:
         return config.learning_rate * (step + 1) / config.warmup
     progress = (step - config.warmup) / max(1, config.steps - config.warmup)
@@ -126,7 +135,7 @@ def resolve_precision(config: TrainConfig) -> str:
 
 def what_matters(config: TrainConfig) -> dict[str, Any]:
     """The settings that a run's weights depend on, with the precision resolved: its identity."""
-    told = {"log_every", "checkpoint_every", "device"}
+    told = {"log_every", "checkpoint_every", "device"} | (set() if config.rates else {"rates"})
     return {k: v for k, v in asdict(config).items() if k not in told} | {"precision": resolve_precision(config)}
 
 

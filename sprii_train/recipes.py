@@ -69,6 +69,11 @@ class Recipe:
         return relation, self.kernel
 
 
+@dataclass(frozen=True)
+class Continued(Recipe):
+    """An arm whose selected checkpoint is trained further by prediction alone, as a setting with such a stage does it."""
+
+
 def _named(*recipes: Recipe) -> dict[str, Recipe]:
     return {recipe.name: recipe for recipe in recipes}
 
@@ -128,7 +133,18 @@ PARTNER_RECIPES: dict[str, Recipe] = _named(
 """Histories with partners (`app:overcooked`): 0.001·(25V + C), 0.001·(25I + 25V + C), and the latter with histories of
 other partners."""
 
-EVERY_RECIPE: dict[str, Recipe] = RECIPES | POKE_RECIPES | SPRING_RECIPES | CONTROL_RECIPES | PARTNER_RECIPES
+_NOD = Objective(lambda_p=0.03)
+FIELD_RECIPES: dict[str, Recipe] = _named(
+    Recipe("nod", "NOD, released default", Objective()),
+    Continued("nod-sprii", "SPRII, continued", _NOD),
+    Continued("nod-continued", "Continued NOD", Objective()),
+    Continued("nod-random", "Random, continued", _NOD, kernel=Derangement()),
+)
+"""Which conditions of an operator are aligned before it is trained on by prediction alone (`app:external-nod`)."""
+
+EVERY_RECIPE: dict[str, Recipe] = (
+    RECIPES | POKE_RECIPES | SPRING_RECIPES | CONTROL_RECIPES | PARTNER_RECIPES | FIELD_RECIPES
+)
 
 
 def recipe(name: str, among: Mapping[str, Recipe] = RECIPES) -> Recipe:

@@ -9,11 +9,13 @@ from torch import nn
 from sprii_train.learners.ad import AD, ADConfig
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.learners.jepa import JEPA, JEPAConfig
+from sprii_train.learners.nod import NOD, NODConfig
 
 LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "jepa": (JEPA, JEPAConfig),
     "cadm": (CaDM, CaDMConfig),
     "ad": (AD, ADConfig),
+    "nod": (NOD, NODConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -21,10 +23,12 @@ __all__ = [
     "AD",
     "JEPA",
     "LEARNERS",
+    "NOD",
     "ADConfig",
     "CaDM",
     "CaDMConfig",
     "JEPAConfig",
+    "NODConfig",
     "learner_of",
     "load_entry_points",
     "register_learner",

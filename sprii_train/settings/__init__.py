@@ -4,6 +4,7 @@ import re
 from importlib.metadata import entry_points
 
 from sprii_train.settings.base import PRESET_NAMES, Budget, Built, Setting, Trials
+from sprii_train.settings.burgers import BURGERS
 from sprii_train.settings.d_clean import D_CLEAN
 from sprii_train.settings.overcooked import OVERCOOKED
 from sprii_train.settings.pendulum import PENDULUM
@@ -11,10 +12,11 @@ from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
 from sprii_train.settings.spring import SPRING
 
 SETTINGS: dict[str, Setting] = {
-    setting.name: setting for setting in (D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING, PENDULUM, OVERCOOKED)
+    setting.name: setting for setting in (D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING, PENDULUM, OVERCOOKED, BURGERS)
 }
 
 __all__ = [
+    "BURGERS",
     "D_CLEAN",
     "OVERCOOKED",
     "PENDULUM",

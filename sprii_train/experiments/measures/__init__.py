@@ -11,6 +11,7 @@ from sprii_train.experiments.measures.formation import formation
 from sprii_train.experiments.measures.gradients import gradients
 from sprii_train.experiments.measures.held_out import held_out
 from sprii_train.experiments.measures.landscape import landscape
+from sprii_train.experiments.measures.operator import operator
 from sprii_train.experiments.measures.partners import partners
 from sprii_train.experiments.measures.prefix import prefix
 from sprii_train.experiments.measures.realization import realization
@@ -41,6 +42,7 @@ MEASURES: dict[str, Measure] = {
         Measure("held-out", held_out, ("horizon_losses",), readers=False, population=True, seconds=10.0),
         Measure("landscape", landscape, ("present",), ("cases.features",), simulated=True, reader_fits=1, once=True),
         Measure("object-routes", object_routes, ("present",), ("pushed",), route_fits=3),
+        Measure("operator", operator, readers=False, seconds=60.0),
         Measure(
             "partners", partners, ("act", "tokens", "token_at"), ("roster",), readers=False, trials=True, seconds=0.0
         ),

@@ -2,6 +2,7 @@
 
 from sprii_train.experiments.targets.aliases import OTHER_LABELS
 from sprii_train.experiments.targets.base import INFERRED, Group, Pairings, Target, Unit
+from sprii_train.experiments.targets.burgers import BURGERS_TARGETS
 from sprii_train.experiments.targets.composed import COMPOSED, Composed
 from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
 from sprii_train.experiments.targets.dclean_full import D_CLEAN_FULL_TARGETS
@@ -47,6 +48,7 @@ TARGETS: dict[str, Target] = {
         *D_CLEAN_TARGETS,
         *PENDULUM_TARGETS,
         *OVERCOOKED_TARGETS,
+        *BURGERS_TARGETS,
     )
 }
 

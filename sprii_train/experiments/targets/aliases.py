@@ -26,6 +26,8 @@ OTHER_LABELS: dict[str, str] = {
         "tab:reader-capacity-errors": ("fig:reader-capacity-contrasts",),
         "tab:external-alpha": ("tab:external-alpha-records",),
         "tab:overcooked-complete": ("tab:v3-overcooked", "setting:overcooked"),
+        "tab:v3-nod-native": ("tab:nod-protocol-record", "tab:external-burgers-control", "setting:burgers"),
+        "tab:nod-mechanism": ("tab:nod-donor-use", "tab:nod-donor-controls", "tab:external-burgers-probes"),
     }.items()
     for alias in others
 }

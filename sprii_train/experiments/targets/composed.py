@@ -62,9 +62,9 @@ COMPOSED: dict[str, Composed] = {
         Composed(
             "tab:extended-validation",
             "Predictive comparisons: Burgers and D-Clean",
-            ("tab:v3-bottleneck-endpoints",),
+            ("tab:v3-bottleneck-endpoints", "tab:v3-nod-native"),
             (
-                "Burgers with NOD and CoDA, which are neither setting nor learner here",
+                "CoDA on Burgers, which is no learner here",
                 "CaDM, FCRL, NOD and DALI under D-Clean's common reader: of these rows SPRII's alone is here",
             ),
         ),

@@ -1,0 +1,47 @@
+"""What codes of trajectories hold of a persistent property: geometry and a ridge probe, each beside what it is for codes
+that hold nothing, and for the property itself."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score
+from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sprii_train.analysis.formation.geometry import between_within, standardise
+from sprii_train.analysis.formation.probes import RIDGE_PENALTIES
+
+Array = NDArray[np.float64]
+
+FOLDS = 5
+SEED = 0
+"""Of shuffled labels."""
+
+
+def separation(fitted: Array, codes: Array, systems: NDArray) -> float:
+    """Between/within of codes (n, d) standardised by the training ones (m, d)."""
+    return between_within(standardise(fitted, codes)[1], systems).ratio
+
+
+def fit_probe(codes: Array, values: Array, cases: NDArray) -> Any:
+    """Ridge from standardised codes (n, d) to raw values (n,), its penalty chosen over folds that no case is split by."""
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), Ridge()),
+        {"ridge__alpha": list(RIDGE_PENALTIES)},
+        cv=GroupKFold(min(FOLDS, len(np.unique(cases)))),
+        scoring="neg_mean_squared_error",
+    )
+    return search.fit(codes, values, groups=cases)
+
+
+def probe_score(probe: Any, codes: Array, values: Array) -> float:
+    """R² of a fitted probe on other codes (n, d); NaN where the values (n,) are all the same."""
+    return float(r2_score(values, probe.predict(codes))) if np.ptp(values) else float("nan")
+
+
+def shuffled(values: NDArray) -> NDArray:
+    """The same values in another order: labels that say nothing."""
+    return np.random.default_rng(SEED).permutation(values)
