@@ -71,7 +71,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Continued(Recipe):
-    """An arm whose selected checkpoint is trained further by prediction alone, as a setting with such a stage does it."""
+    """An arm whose selected checkpoint is trained further by prediction alone, in a setting with such a stage."""
 
 
 def _named(*recipes: Recipe) -> dict[str, Recipe]:

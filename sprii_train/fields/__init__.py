@@ -1,1 +1,1 @@
-"""Fields of equations: windows of two cases of one system, errors, probes and donors of an operator that predicts them."""
+"""Fields of equations: windows of two cases of a system, errors and probes of an operator that predicts them."""

@@ -1,4 +1,4 @@
-"""Errors of an operator that predicts fields from first frames and codes, case by case; nothing here names a learner."""
+"""Errors of what predicts fields from first frames and codes, case by case; no learner is named."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,5 +1,4 @@
-"""What codes of trajectories hold of a persistent property: geometry and a ridge probe, each beside what it is for codes
-that hold nothing, and for the property itself."""
+"""What codes of trajectories hold of a persistent property: between/within, a ridge probe, shuffled labels."""
 
 from typing import Any
 
@@ -27,7 +26,7 @@ def separation(fitted: Array, codes: Array, systems: NDArray) -> float:
 
 
 def fit_probe(codes: Array, values: Array, cases: NDArray) -> Any:
-    """Ridge from standardised codes (n, d) to raw values (n,), its penalty chosen over folds that no case is split by."""
+    """Ridge from standardised codes (n, d) to raw values (n,); its penalty is chosen over folds of whole cases."""
     search = GridSearchCV(
         make_pipeline(StandardScaler(), Ridge()),
         {"ridge__alpha": list(RIDGE_PENALTIES)},

@@ -8,8 +8,10 @@ import torch
 from tiny import PROTOCOL, naive_windows
 from tiny_worlds import POKE_SMALL, SPRING_SMALL
 
-from sprii_envs.banks import Bank, build
+from sprii_envs.banks import Bank, Store, build
+from sprii_envs.fields.bank import build_fields
 from sprii_train.protocol import Windows
+from sprii_train.settings.burgers import SMOKE
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -45,3 +47,9 @@ def poke_bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
 @pytest.fixture(scope="session")
 def spring_bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
     return build(SPRING_SMALL, tmp_path_factory.mktemp("banks") / "spring")
+
+
+@pytest.fixture(scope="session")
+def field_bank(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Burgers' equation on 17 points and 9 frames: 9 training systems of 4, 2 and 2 cases, and 5 of each other one."""
+    return build_fields(SMOKE, tmp_path_factory.mktemp("banks") / "burgers")

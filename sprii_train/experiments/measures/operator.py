@@ -1,4 +1,4 @@
-"""What an operator conditioned on another trajectory predicts, what its codes hold, and what they do (`app:external-nod`)."""
+"""What an operator with a condition predicts, what its codes hold and what they do (`app:external-nod`)."""
 
 from typing import Any
 
@@ -97,7 +97,7 @@ def _probes(codes: dict[str, Array], tables: dict[str, EpisodeTable], name: str)
 def _donors(
     learner: Any, store: Store, table: EpisodeTable, codes: Array, mean: Array, arrays: dict[str, Array]
 ) -> dict[str, float]:
-    """Mean squared errors of ID recipients at the middle frame, with the matched code, wrong ones and a constant one."""
+    """Mean squared errors of ID recipients at the middle frame with the matched, wrong ones' and a constant code."""
     frame, matched = middle(table), following(table)
     wrong = errors.wrong_donors(table, matched)
     found = {
@@ -107,7 +107,7 @@ def _donors(
         ),
         "constant": errors.case_errors(learner, store, table, np.repeat(mean, len(table), 0), frame=frame),
     }
-    arrays |= {f"donors|{name}": error for name, error in found.items()}
+    arrays.update({f"donors|{name}": error for name, error in found.items()})
     means = {name: float(error.mean()) for name, error in found.items()}
     return means | {"penalty": means["wrong"] - means["matched"]}
 

@@ -154,8 +154,8 @@ def _native_tables(rows: Sequence[Row]) -> list[Table]:
             ]
             for own in arms.values()
         ],
-        "Mean ± SD over sources. Unweighted mean of the errors of batches of eight, the first frame included; case i is "
-        "conditioned by case i + 1 of its system. The checkpoint is that of the lowest error on validation cases.",
+        "Mean ± SD over sources. Unweighted mean of the errors of batches of eight, the first frame included; case i "
+        "is conditioned by case i + 1 of its system. The checkpoint is that of the lowest error on validation cases.",
     )
     return [error, _beside(arms), _differences(arms)]
 
@@ -277,8 +277,8 @@ def _pictures(rows: Sequence[Row]) -> list[Picture]:
         Picture(
             "fields",
             "A field and its predictions",
-            "First source, a test case of the largest training viscosity: predicted with another case of that viscosity "
-            "and with one of the smallest.",
+            "First source, a test case of the largest training viscosity: predicted with another case of that "
+            "viscosity and with one of the smallest.",
             field_panels(truth, shown),
         )
     ]

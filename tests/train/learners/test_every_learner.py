@@ -10,7 +10,8 @@ from tiny_worlds import POKE_LEARNER
 
 from sprii_envs.banks import Bank
 from sprii_train.experiments.graphs import random_graph
-from sprii_train.learners import LEARNERS, ADConfig, CaDMConfig, learner_of, register_learner
+from sprii_train.fields.windows import FieldWindows
+from sprii_train.learners import LEARNERS, ADConfig, CaDMConfig, NODConfig, learner_of, register_learner
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
 from sprii_train.protocol import check_learner, training_loss
 from sprii_train.recipes import EVERY_RECIPE, LINKED, SHIFTED, Recipe
@@ -22,13 +23,17 @@ CONFIGS: dict[str, Any] = {
         observation_dim=8, action_dim=2, history=3, window=4, context=2, encoder=(7, 6, 5), dynamics=(8, 7, 6, 5)
     ),
     "ad": ADConfig(inputs=12, steps=7, width=16, layers=1, heads=2),
+    "nod": NODConfig(points=9, frames=5, widths=(4, 4), head=4, branch=8, trunk=8, rank=4, queries=16),
 }
-WITHOUT_CONTEXTS = ("cadm", "ad")
+WITHOUT_CONTEXTS = ("cadm", "ad", "nod")
 PAIRS = 6
 
 
 def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
-    """A batch of the recipe; AD's episodes of play lie in no bank."""
+    """A batch of the recipe; AD's episodes of play and NOD's fields lie in no bank of bodies."""
+    if isinstance(config, NODConfig):
+        fields = np.random.default_rng(0).normal(size=(2, 2 * PAIRS, config.frames, config.points))
+        return FieldWindows(*torch.from_numpy(fields.astype(np.float32)))
     if isinstance(config, ADConfig):
         rng, shape = np.random.default_rng(0), (2 * PAIRS, SUPPORT + QUERY, config.steps)
         observations = rng.integers(0, 4, (*shape, config.inputs), dtype=np.uint8)
