@@ -15,7 +15,7 @@ from scipy.stats import ttest_rel
 from tiny_sources import cell_of, row_of, silent
 from tiny_worlds import D_CLEAN_SMALL, SPRING_SEALED_SMALL
 
-from sprii_envs.banks import Bank, build
+from sprii_envs.banks import Bank, Store, build
 from sprii_train.experiments.cells import folder_of
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.pairings import PairingCell
@@ -51,17 +51,22 @@ KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank s
 
 def family(world: str) -> str:
     """`poke` for `poke-r8`."""
-    return world if world in ("d-clean", "spring", "overcooked") else "poke"
+    return world if world in ("d-clean", "spring", "overcooked", "burgers") else "poke"
 
 
 @pytest.fixture(scope="module")
-def measured(poke_bank: Bank, spring_bank: Bank, cells_root: Path) -> dict[str, Row]:
+def measured(poke_bank: Bank, spring_bank: Bank, field_bank: Store, cells_root: Path) -> dict[str, Row]:
     """World → every measure that a target asks of it: its row and its arrays."""
     d_clean = build(D_CLEAN_SMALL, cells_root.parent / f"{cells_root.name}-d-clean")
     found: dict[str, Row] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SETTINGS, "spring", replace(SETTINGS["spring"], sealed=Built(SPRING_SEALED_SMALL)))
-        cells = (cell_of(poke_bank, "poke", "structure"), cell_of(spring_bank, "spring"), cell_of(d_clean, "d-clean"))
+        spent = SETTINGS["burgers"].budget("smoke")
+        fields = replace(spent.train, steps=10, seed=1234)
+        cells = (
+            cell_of(poke_bank, "poke", "structure"), cell_of(spring_bank, "spring"), cell_of(d_clean, "d-clean"),
+            cell_of(field_bank, "burgers", "nod-continued", learner=spent.learner, train=fields),
+        )  # fmt: skip
         for cell in cells:
             groups = [g for t in TARGETS.values() for g in t.groups if t.label in READ and isinstance(g, Group)]
             name = cell.setting.name

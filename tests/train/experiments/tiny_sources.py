@@ -7,7 +7,7 @@ from typing import Any
 
 from tiny_worlds import D_CLEAN_LEARNER, POKE_LEARNER, SPRING_LEARNER
 
-from sprii_envs.banks import Bank
+from sprii_envs.banks import Store
 from sprii_envs.files import read_json, write_json
 from sprii_train.experiments.cells import folder_of
 from sprii_train.experiments.measures import MEASURES
@@ -24,7 +24,7 @@ def silent(step: int, values: dict[str, float]) -> None:
     """A report to nobody."""
 
 
-def cell_of(bank: Bank, world: str, recipe: str = "align-cross", **changes: Any) -> SourceCell:
+def cell_of(bank: Store, world: str, recipe: str = "align-cross", **changes: Any) -> SourceCell:
     """A cell of a small bank."""
     learner = LEARNERS.get(world, POKE_LEARNER)
     base = SourceCell(
