@@ -23,7 +23,7 @@ def field_panels(truth: NDArray, predicted: Mapping[str, Mapping[str, NDArray]])
     level = float(np.abs(truth).max())
     worst = max(float(np.abs(field - truth).max()) for own in predicted.values() for field in own.values())
     images = {}
-    for row, (model, own) in zip(axes, predicted.items(), strict=True):
+    for number, (row, (model, own)) in enumerate(zip(axes, predicted.items(), strict=True)):
         shown = [("truth", truth, FIELD, level)]
         for donor in donors:
             shown += [(donor, own[donor], FIELD, level), (f"{donor}: error", own[donor] - truth, ERROR, worst)]
@@ -31,9 +31,9 @@ def field_panels(truth: NDArray, predicted: Mapping[str, Mapping[str, NDArray]])
             images[colours] = axis.imshow(
                 field.T, aspect="auto", origin="lower", extent=(0, 1, -1, 1), cmap=colours, vmin=-limit, vmax=limit
             )
-            if row is axes[0]:
+            if number == 0:
                 axis.set_title(title, fontsize=10)
-            if row is axes[-1]:
+            if number == len(axes) - 1:
                 axis.set_xlabel("time")
         row[0].set_ylabel(f"{model}\nx")
     figure.colorbar(images[FIELD], ax=axes, label="u", shrink=0.8, pad=0.01)

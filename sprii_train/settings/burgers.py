@@ -70,7 +70,8 @@ class FieldTraining(TrainConfig):
     def search(self) -> TrainConfig:
         """The first stage."""
         given: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(TrainConfig)}
-        return TrainConfig(**given | {"rates": ((0, self.learning_rate),)})
+        given["rates"] = ((0, self.learning_rate),)
+        return TrainConfig(**given)
 
     @property
     def continuation(self) -> TrainConfig:
