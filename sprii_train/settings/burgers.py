@@ -235,7 +235,7 @@ BURGERS_BUDGETS = {
     "paper": Budget(
         NODConfig(), FieldTraining(), (1234, 5678, 9012), 1, None,
         "the published sizes and budgets on fields that are ours; a batch has 4 pairs of conditions, where the paper "
-        "aligns each of 8 with a third case", step_seconds=25.0,
+        "aligns each of 8 with a third case", step_seconds=11.0,
     ),
 }  # fmt: skip
 
