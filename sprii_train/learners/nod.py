@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sprii_envs.arguments import check, instance, integer, integers
 from sprii_train import distributed
 from sprii_train.fields.windows import FieldWindows
-from sprii_train.protocol import Batch, Codes, self_loss
+from sprii_train.protocol import Batch, Codes
 
 SHARPNESS = 10.0
 """β of Softplus."""
@@ -142,7 +142,7 @@ class NOD(nn.Module):
 
     def native_loss(self, batch: Batch, codes: Codes) -> tuple[Tensor, dict[str, Tensor]]:
         """The error of every window with the code of its own condition."""
-        loss = self_loss(self, batch, codes)
+        loss = self.task_loss(self.predict(codes.z_s, codes.z_p, batch.u), batch.y).mean()
         return loss, {"self": loss}
 
     def _queries(self, windows: int) -> Tensor:
