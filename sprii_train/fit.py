@@ -98,6 +98,20 @@ class TrainConfig:
         if begins and (begins[0] or begins != sorted(set(begins))):
             raise ValueError(f"TrainConfig.rates begin at {begins}; legal: increasing steps, the first of them 0")
 
+    # What a config of another optimiser or schedule overrides
+
+    def optimizer(self, learner: nn.Module) -> torch.optim.Optimizer:
+        """Over all parameters; its default rate is what `rate` is told."""
+        return build_optimizer(learner, self)
+
+    def rate(self, step: int, initial: float) -> float:
+        """Of update number `step` (from 0)."""
+        return learning_rate(self, step)
+
+    def objective(self, objective: Objective, step: int) -> Objective:
+        """A recipe's objective as it stands at a step."""
+        return objective
+
 
 def learning_rate(config: TrainConfig, step: int) -> float:
     """Rate of update number `step` (from 0): its piece, or linear warm-up, then cosine to zero at `config.steps`."""
@@ -169,7 +183,7 @@ def train_step(
     if callable(at_step := getattr(learner, "at_step", None)):
         at_step(config.seed, step)
     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-        loss, parts = compute(learner, windows, objective)
+        loss, parts = compute(learner, windows, config.objective(objective, step))
     told = distributed.average(torch.stack([value.detach().double() for value in (loss, *parts.values())]))
     values = dict(zip(("loss", *parts), told.tolist(), strict=True))
     bad = [name for name, value in values.items() if not math.isfinite(value) and name != "loss"]
@@ -180,7 +194,7 @@ def train_step(
     norm = clip_grad_norm_(learner.parameters(), config.clip).item()
     if not math.isfinite(norm):
         raise NonFiniteLoss(f"step {step}: the gradient norm is not finite although the loss is {values['loss']}")
-    rate = learning_rate(config, step)
+    rate = config.rate(step, optimizer.defaults["lr"])
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()
@@ -233,7 +247,7 @@ def fit(
     run = distributed.first(lambda: _describe(learner, data, objective, config, {} if identity is None else identity))
     distributed.first(lambda: _claim(root, run))
     learner.to(device).train()
-    optimizer = build_optimizer(learner, config)
+    optimizer = config.optimizer(learner)
     claim = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16]
     start = load_training_state(root / "checkpoints", learner, optimizer, claim, config.steps)
     main = distributed.rank() == 0
@@ -321,7 +335,7 @@ def _describe(
         raise ValueError(f"fit's identity is {shown(identity)}; legal: a dict of JSON values")
     for name, value in identity.items():
         _check_json(f"fit's identity[{name!r}]", value)
-    parts: list[Any] = [type(objective)]
+    parts: list[Any] = [type(objective), *([] if type(config) is TrainConfig else [type(config)])]
     run: dict[str, Any] = {"train": what_matters(config), "objective": asdict(objective)}
     if "learner" not in identity:
         settings = getattr(learner, "config", None)

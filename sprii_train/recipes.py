@@ -142,8 +142,17 @@ FIELD_RECIPES: dict[str, Recipe] = _named(
 )
 """Which conditions of an operator are aligned before it is trained on by prediction alone (`app:external-nod`)."""
 
+_FIELDS = Objective(lambda_p=0.01, native_on="recipients")
+FHN_RECIPES: dict[str, Recipe] = _named(
+    Recipe("fhn-nod", "NOD", Objective(native_on="recipients")),
+    Recipe("fhn-sprii", "SPRII", _FIELDS),
+    Recipe("fhn-random", "Random pairs", _FIELDS, kernel=Derangement()),
+)
+"""Fields of FitzHugh–Nagumo (`app:nod-fhn-profile`): prediction only; codes of two trajectories of a system aligned
+first; codes of two systems. Align's schedule is of the training, `fhn.schedule`."""
+
 EVERY_RECIPE: dict[str, Recipe] = (
-    RECIPES | POKE_RECIPES | SPRING_RECIPES | CONTROL_RECIPES | PARTNER_RECIPES | FIELD_RECIPES
+    RECIPES | POKE_RECIPES | SPRING_RECIPES | CONTROL_RECIPES | PARTNER_RECIPES | FIELD_RECIPES | FHN_RECIPES
 )
 
 

@@ -10,12 +10,14 @@ from sprii_train.learners.ad import AD, ADConfig
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.learners.nod import NOD, NODConfig
+from sprii_train.learners.nod_hier import NODHier, NODHierConfig
 
 LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "jepa": (JEPA, JEPAConfig),
     "cadm": (CaDM, CaDMConfig),
     "ad": (AD, ADConfig),
     "nod": (NOD, NODConfig),
+    "nod-hier": (NODHier, NODHierConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -29,6 +31,8 @@ __all__ = [
     "CaDMConfig",
     "JEPAConfig",
     "NODConfig",
+    "NODHier",
+    "NODHierConfig",
     "learner_of",
     "load_entry_points",
     "register_learner",

@@ -6,18 +6,20 @@ from importlib.metadata import entry_points
 from sprii_train.settings.base import PRESET_NAMES, Budget, Built, Setting, Trials
 from sprii_train.settings.burgers import BURGERS
 from sprii_train.settings.d_clean import D_CLEAN
+from sprii_train.settings.fhn import FHN
 from sprii_train.settings.overcooked import OVERCOOKED
 from sprii_train.settings.pendulum import PENDULUM
 from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
 from sprii_train.settings.spring import SPRING
 
 SETTINGS: dict[str, Setting] = {
-    setting.name: setting for setting in (D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING, PENDULUM, OVERCOOKED, BURGERS)
+    setting.name: setting for setting in (D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING, PENDULUM, OVERCOOKED, BURGERS, FHN)
 }
 
 __all__ = [
     "BURGERS",
     "D_CLEAN",
+    "FHN",
     "OVERCOOKED",
     "PENDULUM",
     "POKE",

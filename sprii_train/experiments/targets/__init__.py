@@ -6,6 +6,7 @@ from sprii_train.experiments.targets.burgers import BURGERS_TARGETS
 from sprii_train.experiments.targets.composed import COMPOSED, Composed
 from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
 from sprii_train.experiments.targets.dclean_full import D_CLEAN_FULL_TARGETS
+from sprii_train.experiments.targets.fhn import FHN_TARGETS
 from sprii_train.experiments.targets.inferred import INFERRED_TARGETS
 from sprii_train.experiments.targets.overcooked import OVERCOOKED_TARGETS
 from sprii_train.experiments.targets.pairings import PAIRING_TARGETS
@@ -49,6 +50,7 @@ TARGETS: dict[str, Target] = {
         *PENDULUM_TARGETS,
         *OVERCOOKED_TARGETS,
         *BURGERS_TARGETS,
+        *FHN_TARGETS,
     )
 }
 

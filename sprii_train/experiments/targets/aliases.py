@@ -28,6 +28,7 @@ OTHER_LABELS: dict[str, str] = {
         "tab:overcooked-complete": ("tab:v3-overcooked", "setting:overcooked"),
         "tab:v3-nod-native": ("tab:nod-protocol-record", "tab:external-burgers-control", "setting:burgers"),
         "tab:nod-mechanism": ("tab:nod-donor-use", "tab:nod-donor-controls", "tab:external-burgers-probes"),
+        "tab:fhn-breadth": ("fig:visual-fhn-history", "setting:fhn"),
     }.items()
     for alias in others
 }

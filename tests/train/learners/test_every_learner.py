@@ -11,8 +11,9 @@ from tiny_worlds import POKE_LEARNER
 from sprii_envs.banks import Bank
 from sprii_train.experiments.graphs import random_graph
 from sprii_train.fields.windows import FieldWindows
-from sprii_train.learners import LEARNERS, ADConfig, CaDMConfig, NODConfig, learner_of, register_learner
+from sprii_train.learners import LEARNERS, ADConfig, CaDMConfig, NODConfig, NODHierConfig, learner_of, register_learner
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
+from sprii_train.learners.nod_hier import FieldWindows as ChainWindows
 from sprii_train.protocol import check_learner, training_loss
 from sprii_train.recipes import EVERY_RECIPE, LINKED, SHIFTED, Recipe
 from sprii_train.settings import POKE
@@ -24,16 +25,24 @@ CONFIGS: dict[str, Any] = {
     ),
     "ad": ADConfig(inputs=12, steps=7, width=16, layers=1, heads=2),
     "nod": NODConfig(points=9, frames=5, widths=(4, 4), head=4, branch=8, trunk=8, rank=4, queries=16),
+    "nod-hier": NODHierConfig(width=6, layers=2, modes=3, condition_width=5),
 }
-WITHOUT_CONTEXTS = ("cadm", "ad", "nod")
+WITHOUT_CONTEXTS = ("cadm", "ad", "nod", "nod-hier")
 PAIRS = 6
 
 
 def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
-    """A batch of the recipe; AD's episodes of play and NOD's fields lie in no bank of bodies."""
+    """A batch of the recipe; AD's episodes of play and fields lie in no bank of bodies."""
     if isinstance(config, NODConfig):
         fields = np.random.default_rng(0).normal(size=(2, 2 * PAIRS, config.frames, config.points))
         return FieldWindows(*torch.from_numpy(fields.astype(np.float32)))
+    if isinstance(config, NODHierConfig):
+        rng = np.random.default_rng(0)
+        context, start, targets = (
+            torch.from_numpy(rng.standard_normal((2 * PAIRS, *shape, 2, 8, 8), dtype=np.float32))
+            for shape in ((config.frames,), (), (4,))
+        )
+        return ChainWindows(context, start, torch.from_numpy(rng.integers(0, 4, (2 * PAIRS, 4))), targets)
     if isinstance(config, ADConfig):
         rng, shape = np.random.default_rng(0), (2 * PAIRS, SUPPORT + QUERY, config.steps)
         observations = rng.integers(0, 4, (*shape, config.inputs), dtype=np.uint8)
