@@ -199,7 +199,7 @@ def _facts(
             f"{os.cpu_count()} cores that may have had other work"
         )
     for world, store in {scope.setting.name: scope.store for scope in scopes}.items():
-        named = f"{store.protocol.name} v{store.protocol.version}" if isinstance(store, Bank) else store.name
+        named = f"{store.protocol.name} v{store.protocol.version}" if isinstance(store, Bank) else Path(store.name).name
         found[f"Bank of {world}"] = f"{named}, fingerprint {store.fingerprint[:16]}"
     if lacking := dict.fromkeys(why for row in rows for why in row.get("unmeasured", {}).values()):
         found["Not measured"] = "; ".join(lacking)
