@@ -69,18 +69,23 @@ class RelatedEpisodes(WindowStore):
         return array[found.rows[:, None], found.begins[:, None] + np.arange(found.length)]
 
     def save(
-        self, folder: StrPath, *, split: Sequence[str] | NDArray[np.str_] | None = None, sealed: tuple[str, ...] = ()
+        self,
+        folder: StrPath,
+        *,
+        split: str | Sequence[str] | NDArray[np.str_] | None = None,
+        sealed: tuple[str, ...] = (),
     ) -> RecordedBank:
         """Write them to a folder as a recorded bank and open it; `open_store(folder)` opens it again.
 
         Columns and table are the same, except that "observations/<key>" is "observations.<key>", as a file is named
-        after it, and that the table has a `split`: `split` (E,), or "train" throughout. Those `sealed` are kept for one
+        after it, and that the table has a `split`: `split` (E,) or one name for all, by
+        default "train". Those `sealed` are kept for one
         last evaluation. A save that was killed is ended by the next of the same episodes. StoreError for a folder that
         is not empty; ValueError for splits that are not one an episode, and keys that one file would be named after.
         """
         labels = {name: self.table[name].tolist() for name in self.table.columns}
         if split is not None:
-            labels["split"] = [str(name) for name in split]
+            labels["split"] = [split] * len(self) if isinstance(split, str) else [str(name) for name in split]
             if len(labels["split"]) != len(self):
                 raise ValueError(f"split must name one for each of {len(self)} episodes, got {len(labels['split'])}")
         names = {name: name.replace("/", ".") for name in self.columns}

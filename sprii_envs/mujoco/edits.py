@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.arguments import check, instance, integer, number
+from sprii_envs.arguments import check, instance, integer, number, shown
 from sprii_envs.properties import PersistentProperties, PersistentProperty, unknown_name
 
 Array = NDArray[np.float64]
@@ -42,6 +42,9 @@ class Edit:
         check(self, instance, "field", of=str)
         check(self, integer, "column", optional=True, most=99)
         check(self, number, "power", least=-10.0, most=10.0)
+        if self.power == 0.0 and not self.absolute:
+            raise ValueError(f"scale({self.field!r}, power=0) multiplies by 1, whatever the property's value")
+        check(self, instance, "objects", of=(tuple, list))
         for each in self.objects:
             instance("Edit.objects", each, of=(str, int))
 
@@ -90,6 +93,8 @@ class Target(NamedTuple):
     """Index into the field's array."""
     power: float
     absolute: bool
+    factor: float = 1.0
+    """Of the value, before the power."""
 
 
 _KINDS = {
@@ -140,6 +145,7 @@ def resolve(
 ) -> list[Target]:
     """The edits of each property found in the model; ValueError that says what the model has instead."""
     targets: list[Target] = []
+    by: list[Edit] = []
     for name, several in edits.items():
         p, f = properties[name], properties.index(name)
         for edit in several:
@@ -155,9 +161,11 @@ def resolve(
                     )
                 rows = target.where[0]
                 if edit.absolute:  # inertia follows: value / nominal of it
-                    targets.append(Target("body_inertia", f, (rows,), 1.0 / float(nominal[rows][0]), True))
+                    targets.append(Target("body_inertia", f, (rows,), 1.0, False, 1.0 / float(nominal[rows][0])))
                 else:
                     targets.append(Target("body_inertia", f, (rows,), edit.power, False))
+            by += [edit] * (len(targets) - len(by))
+    _check_apart(mj, world, model, properties, targets, by)
     return targets
 
 
@@ -170,11 +178,10 @@ def values_of(base: Mapping[str, Array], targets: Sequence[Target], values: Arra
         where = (slice(None), *target.where)
         part = array[where]
         value = value.reshape(n, *(1,) * (part.ndim - 1))
-        if target.field == "body_inertia" and target.absolute:
-            array[where] = part * (value * target.power)
-        elif target.absolute:
+        if target.absolute:
             array[where] = value
         else:
+            value = value if target.factor == 1.0 else value * target.factor
             array[where] = part * (value if target.power == 1.0 else value**target.power)
     return out
 
@@ -188,6 +195,59 @@ def names_of(mj: Any, model: Any, kind: str, count: str) -> list[str]:
     """Names of the objects of one kind, "" where the model gives none."""
     code = int(getattr(mj.mjtObj, kind))
     return [mj.mj_id2name(model, code, i) or "" for i in range(getattr(model, count))]
+
+
+def declared(world: str, properties: PersistentProperties, given: Any) -> dict[str, tuple[Edit, ...]]:
+    """The edits of every property, several or one; ValueError for what is none, and a property without any."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"edits of {world} are {shown(given)}; legal: property → scale(…) or assign(…)")
+    found: dict[str, tuple[Edit, ...]] = {}
+    for name, of in given.items():
+        properties.index(name)
+        several = tuple(of) if isinstance(of, list | tuple) else (of,)
+        for edit in several:
+            if not isinstance(edit, Edit):
+                raise ValueError(
+                    f"edits of property {name!r} of {world} are {shown(of)}; legal: scale(…), assign(…), "
+                    "or a tuple of them"
+                )
+        found[name] = several
+    if missing := [name for name in properties.names if not found.get(name)]:
+        raise ValueError(f"property {missing[0]!r} of {world} acts on nothing: edits= maps it to scale(…) or assign(…)")
+    return found
+
+
+def _check_apart(
+    mj: Any,
+    world: str,
+    model: Any,
+    properties: PersistentProperties,
+    targets: Sequence[Target],
+    by: Sequence[Edit],
+) -> None:
+    """Refuse two edits of one number, but for two that multiply it: the later one would undo the other."""
+    masks = [np.zeros(read(model, target.field).shape, np.bool_) for target in targets]
+    for mask, target in zip(masks, targets, strict=True):
+        mask[target.where] = True
+    for i, a in enumerate(targets):
+        for j, b in enumerate(targets[:i]):
+            both = masks[i] & masks[j] if a.field == b.field and (a.absolute or b.absolute) else np.False_
+            if not both.any():
+                continue
+            kind = _KINDS.get(a.field.partition("_")[0])
+            row = int(np.argwhere(both)[0][0]) if kind else 0
+            if kind and a.field.startswith("dof_"):
+                row = int(model.dof_jntid[row])
+            of = "" if kind is None else f" of {kind[2]} {names_of(mj, model, *kind[:2])[row] or row!r}"
+            first, last = (
+                f"{'assign' if e.absolute else 'scale'}({e.field!r}) of property {properties.names[t.property]!r}"
+                for e, t in ((by[j], b), (by[i], a))
+            )
+            follows = ", as an edit of body_mass takes the inertia along" if by[i].field != by[j].field else ""
+            raise ValueError(
+                f"{first} and {last} of {world} both change {a.field}{of}{follows}: the last would undo the first. "
+                "Only scales may share a number; they multiply it"
+            )
 
 
 def _find(mj: Any, world: str, model: Any, p: PersistentProperty, f: int, edit: Edit) -> Target:

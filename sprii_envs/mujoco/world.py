@@ -86,12 +86,7 @@ class MujocoWorld(World):
             )
         if not hasattr(cls, "properties") or not hasattr(cls, "edits"):
             return
-        for name in cls.edits:
-            cls.properties.index(name)
-        if missing := [name for name in cls.properties.names if name not in cls.edits]:
-            raise ValueError(
-                f"property {missing[0]!r} of {cls.__name__} acts on nothing: edits= maps it to scale(…) or assign(…)"
-            )
+        edits.declared(cls.__name__, cls.properties, cls.edits)
 
     @staticmethod
     def adjust(model: Any, constants: Mapping[str, Any]) -> None:
@@ -252,7 +247,7 @@ class MujocoWorld(World):
 def compiled(kind: type[MujocoWorld]) -> Compiled:
     """The compiled and checked model of a kind of world."""
     mj = mujoco(kind.name)
-    mapping = {name: (e,) if isinstance(e, Edit) else tuple(e) for name, e in kind.edits.items()}
+    mapping = edits.declared(kind.name, kind.properties, kind.edits)
     reader = kind.read if kind.reading_names else None
     made = models.compiled(
         mj,

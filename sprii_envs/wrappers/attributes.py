@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sprii_envs.checks import is_real
+from sprii_envs.arguments import shown
+from sprii_envs.checks import is_integer, is_real
 
 _STEP = re.compile(r"([A-Za-z_]\w*)(?:\[(\s*-?\d+\s*(?:,\s*-?\d+\s*)*)\])?")
 
@@ -46,6 +47,10 @@ class Attribute:
             raise ValueError(f"the attribute {self.path!r} of {_kind(of)} is {value!r}, and no number")
         return float(value)
 
+    def whole(self, of: Any) -> bool:
+        """Whether it is an integer now."""
+        return is_integer(self._follow(of, self._steps))
+
     def put(self, of: Any, value: float) -> float:
         """Write a number; what the attribute keeps of it, which may be rounded to float32.
 
@@ -59,7 +64,10 @@ class Attribute:
             else:
                 holder[last if len(last) > 1 else last[0]] = value
         except (AttributeError, TypeError, ValueError, IndexError) as error:
-            raise ValueError(f"the attribute {self.path!r} of {_kind(of)} cannot be set: {error}") from error
+            said = "it is an integer" if self.whole(of) else _said(error)
+            raise ValueError(
+                f"the attribute {self.path!r} of {_kind(of)} cannot be set to {value!r}: {said}"
+            ) from error
         kept = self.get(of)
         if kept not in (value, float(np.float32(value))):
             raise ValueError(f"the attribute {self.path!r} of {_kind(of)} keeps {kept!r} where {value!r} was written")
@@ -77,3 +85,8 @@ class Attribute:
 
 def _kind(of: Any) -> str:
     return type(of).__name__
+
+
+def _said(error: Exception) -> str:
+    """The first line of an error: pybind's go on for pages."""
+    return shown(str(error).partition("\n")[0])[1:-1]

@@ -1,5 +1,7 @@
 """Systems of any Gymnasium environment are what setting its attributes by hand gives, bit for bit."""
 
+import copy
+import pickle
 import threading
 import warnings
 
@@ -392,3 +394,231 @@ def test_bad_resets_change_nothing():
     assert (env.system, env.unwrapped.length) == before
     declared = PersistentProperties([PersistentProperty("length", "L", "m", 0.25, 1.0, 0.5, "log")])
     assert PersistentEnv(gym.make("CartPole-v1"), declared).persistent_properties == declared
+
+
+def compounding(env, values):
+    env.length *= values["length"]
+
+
+def forgetful(env, values):
+    if values["length"] > 0.7:
+        env.length = values["length"]
+
+
+def growing(env, values):
+    if values["length"] > 0.7:
+        env.boost = values["length"]
+
+
+@pytest.mark.parametrize("declared", [(0.25, 1.0), (0.25, 0.4), (0.8, 1.0), (0.25, 0.71)])
+@pytest.mark.parametrize(("function", "path"), [(compounding, "length"), (forgetful, "length"), (growing, "boost")])
+def test_a_set_that_depends_on_the_systems_before_is_refused(function, path, declared):
+    silent = function is not compounding and (declared[1] < 0.7 or declared[0] > 0.7)  # it does the same for all
+    if silent:
+        PersistentEnv(gym.make("CartPole-v1"), {"length": declared}, function)
+        return
+    with pytest.raises(ValueError, match=rf"no function of the values alone: '{path}' was .* Start from numbers"):
+        PersistentEnv(gym.make("CartPole-v1"), {"length": declared}, function)
+
+
+def test_a_set_that_compounds_in_mujoco_is_refused_and_the_stored_nominal_is_the_way():
+    def compounds(env, values):
+        env.model.body_mass[1] *= values["mass"]
+
+    with pytest.raises(ValueError, match=r"no function of the values alone: 'model\.body_mass' was"):
+        PersistentEnv(gym.make("Hopper-v5"), {"mass": (0.5, 2.0)}, compounds)
+    bare = gym.make("Hopper-v5")
+    mass = bare.unwrapped.model.body_mass[1]
+
+    def scales(env, values):
+        env.model.body_mass[1] = mass * values["mass"]
+
+    env = PersistentEnv(bare, {"mass": (0.5, 2.0)}, scales)
+    for factor in (1.5, 0.5, 1.5):
+        env.reset(options={"system": {"mass": factor}})
+        assert bare.unwrapped.model.body_mass[1] == mass * factor
+
+
+class Terrain(gym.Env):
+    """Its function may draw what the reset draws anew, and count on the way in what nobody reads afterwards."""
+
+    observation_space = action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    height = 1.0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.ground = self.np_random.normal(size=3) * self.height
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+def test_what_a_reset_draws_anew_is_no_remainder():
+    def build(env, values):
+        env.height = values["height"]
+        env.reset()
+
+    env = PersistentEnv(Terrain(), {"height": (0.5, 2.0)}, build)
+    env.reset(seed=0, options={"system": {"height": 2.0}})
+    assert np.array_equal(env.unwrapped.ground, np.random.default_rng(0).normal(size=3) * 2.0)
+
+
+def hopper(**kwargs):
+    return PersistentEnv(gym.make("Hopper-v5"), {"g": (-15.0, -5.0)}, {"g": "model.opt.gravity[2]"}, **kwargs)
+
+
+def test_a_deep_copy_goes_on_as_the_original_and_an_unpickled_robot_needs_a_reset():
+    actions = np.random.default_rng(0).uniform(-1, 1, (6, 3)).astype(np.float32)
+    env = hopper()
+    env.reset(seed=3, options={"system": {"g": -14.0}})
+    env.step(actions[0])
+    plain = gym.make("Hopper-v5")
+    plain.unwrapped.model.opt.gravity[2] = -14.0
+    plain.reset(seed=3)
+    plain.step(actions[0])
+    copied, outer, pickled = copy.deepcopy(env), copy.deepcopy(RepeatSystem(env, 2)), pickle.loads(pickle.dumps(env))
+    for action in actions[1:]:
+        want = plain.step(action)[0]
+        assert np.array_equal(copied.step(action)[0], want)
+        assert np.array_equal(outer.env.step(action)[0], want)
+    assert copied.system == env.system == System({"g": -14.0})
+    assert copied.unwrapped.model is not env.unwrapped.model
+    for use in (
+        lambda: pickled.step(actions[0]),
+        lambda: pickled.system,
+        lambda: pickled.counterfactual([env.system], actions),
+    ):
+        with pytest.raises(ResetNeeded, match=r"keeps its arguments and not its state: call reset"):
+            use()
+    seen = pickled.reset(options={"system": "same"})
+    assert pickled.system == env.system
+    assert pickled.unwrapped.model.opt.gravity[2] == -14.0
+    assert np.array_equal(seen[0], env.reset(options={"system": "same"})[0])  # the next episode of the seed
+    cart = pole()
+    cart.reset(seed=0)
+    cart.step(1)
+    again = pickle.loads(pickle.dumps(cart))  # whose state is in its attributes
+    assert np.array_equal(again.step(1)[0], cart.step(1)[0])
+
+
+def test_a_failing_set_leaves_the_present_system():
+    def picky(env, values):
+        env.length, env.polemass_length = values["length"], values["length"] * env.masspole
+        if 0.65 < values["length"] < 0.9:
+            raise RuntimeError("no such pole")
+
+    env = PersistentEnv(gym.make("CartPole-v1"), {"length": (0.25, 1.0)}, picky)
+    twin = PersistentEnv(gym.make("CartPole-v1"), {"length": (0.25, 1.0)}, picky)
+    for each in (env, twin):
+        each.reset(seed=0, options={"system": {"length": 0.3}})
+    with pytest.raises(ValueError, match="no such pole"):
+        env.reset(options={"system": {"length": 0.7}})
+    assert (env.system["length"], env.unwrapped.length) == (0.3, 0.3)
+    assert np.array_equal(env.step(1)[0], twin.step(1)[0])  # the episode goes on
+
+
+def test_where_nothing_can_be_set_any_more_steps_need_a_reset():
+    broken = []
+
+    def fails(env, values):
+        env.length = values["length"]
+        if broken:
+            raise RuntimeError("out of order")
+
+    env = PersistentEnv(gym.make("CartPole-v1"), {"length": (0.25, 1.0)}, fails)
+    env.reset(seed=0, options={"system": {"length": 0.3}})
+    broken.append(True)
+    with pytest.raises(ValueError, match="out of order"):
+        env.reset(options={"system": {"length": 0.7}})
+    for use in (lambda: env.step(1), lambda: env.system, lambda: env.counterfactual([{"length": 0.3}], [1])):
+        with pytest.raises(ResetNeeded, match="could not be set again: call reset"):
+            use()
+    broken.clear()
+    env.reset(options={"system": "same"})
+    env.step(1)
+    assert (env.system["length"], env.unwrapped.length) == (0.3, 0.3)
+    with pytest.raises(ValueError, match="low"):  # CartPole's own reset fails, after the system has been set
+        env.reset(options={"system": {"length": 0.9}, "low": 1.0, "high": 0.0})
+    with pytest.raises(ResetNeeded, match="the last reset failed"):
+        env.step(1)
+    bare = PersistentEnv(Odd(), {"p": (0.1, 1.0)}, lambda env, values: 1 / (values["p"] != 0.5))
+    with pytest.raises(ValueError, match="division"):
+        bare.reset(options={"system": {"p": 0.5}})
+    with pytest.raises(ResetNeeded, match="no system could be set yet"):
+        bare.step([0.0])
+
+
+def test_a_set_that_writes_to_the_original_has_no_counterfactuals():
+    base = gym.make("CartPole-v1")
+
+    def closure(env, values):
+        base.unwrapped.length = values["length"]
+
+    def by_class(env, values):
+        Terrain.height = values["length"]
+
+    for env in (
+        PersistentEnv(base, {"length": (0.25, 1.0)}, closure),
+        PersistentEnv(Terrain(), {"length": (0.5, 2.0)}, by_class),
+    ):
+        env.reset(seed=0, options={"system": {"length": 0.5}})
+        action = env.action_space.sample()
+        with pytest.raises(ValueError, match=r"wrote '(length|height)' of the wrapped environment .* its argument env"):
+            env.counterfactual(env.vary("length", [0.5, 0.9]), [action])
+        env.step(action)
+        assert env.system["length"] == 0.5
+    assert base.unwrapped.length == Terrain.height == 0.5
+    Terrain.height = 1.0
+
+
+def test_pages_of_pybind_are_not_shown():
+    with pytest.raises(ValueError, match=r"cannot be set to 4.5: it is an integer$"):
+        PersistentEnv(gym.make("Hopper-v5"), {"p": (4.5, 8.0)}, {"p": "model.opt.iterations"})
+
+
+def test_integers_take_fractions_where_the_steps_do():
+    four = {"p": (2.0, 8.0)}
+    with pytest.raises(
+        ValueError, match=r"'frame_skip' of HopperEnv is the integer 4, and takes no fraction such as .*draw whole"
+    ):
+        PersistentEnv(gym.make("Hopper-v5"), {"frame_skip": (2.0, 8.0)})
+    for path, says in (
+        ("model.opt.iterations", "integer 100, and takes no fraction .*keeps none"),
+        ("model.geom_contype[1]", "keeps"),
+    ):
+        with pytest.raises(ValueError, match=says) as caught:
+            PersistentEnv(gym.make("Hopper-v5"), four, {"p": path})
+        assert len(str(caught.value)) < 400
+        assert "MjOption" not in str(caught.value)
+    declared = PersistentProperties([PersistentProperty("frame_skip", "k", "1", 2.0, 8.0, 4.0)])
+    env = PersistentEnv(gym.make("Hopper-v5"), declared, systems=SystemDistribution(declared, {"frame_skip": [2, 8]}))
+    env.reset(seed=0)
+    assert type(env.unwrapped.frame_skip) is int
+    env.step(env.action_space.sample())
+    assert env.unwrapped.data.time == env.system["frame_skip"] * env.unwrapped.model.opt.timestep
+    speed = PersistentEnv(gym.make("Pendulum-v1"), {"max_speed": (1.0, 8.0)})  # the integer 8, and no less a number
+    speed.reset(options={"system": {"max_speed": 1.5}})
+    assert speed.unwrapped.max_speed == 1.5
+
+
+class Careless(Terrain):
+    """Draws from NumPy's global generator, or from the operating system's."""
+
+    def __init__(self, draw):
+        self.draw = draw
+
+    def step(self, action):
+        return np.full(1, self.draw(), np.float32), 0.0, False, False, {}
+
+
+def test_without_effect_is_not_misled_by_global_randomness():
+    np.random.seed(3)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    names = {"height": (0.5, 2.0)}
+    globally = PersistentEnv(Careless(np.random.random), names, lambda env, values: None)
+    assert without_effect(globally, starts=1) == ("height",)
+    assert np.array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+    anyhow = PersistentEnv(Careless(lambda: np.random.default_rng().random()), names)
+    with pytest.raises(ValueError, match=r"two episodes of .* differ under one system, seed and actions"):
+        without_effect(anyhow, starts=1)

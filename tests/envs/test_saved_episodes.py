@@ -79,6 +79,7 @@ def test_splits(tmp_path):
     with pytest.raises(ValueError, match="one for each of 12 episodes, got 2"):
         found.save(tmp_path / "bad", split=["train", "test"])
     assert not (tmp_path / "bad").exists()
+    assert set(found.save(tmp_path / "one", split="validation").table["split"]) == {"validation"}
 
 
 def test_a_killed_save_is_ended_and_not_mixed(tmp_path, monkeypatch):

@@ -320,6 +320,72 @@ def test_mappings_models_and_constants_that_do_not_fit_are_refused():
         world(gravity)(renderer="opengl")
 
 
+BOTH = "both change body_mass of body 'pole': the last would undo the first"
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "says"),
+    [
+        (assign("body_mass", "pole"), assign("body_mass", "pole"), rf"property 'm' and .* of property 'n' .*{BOTH}"),
+        (scale("body_mass", "pole"), assign("body_mass", "pole"), BOTH),
+        (assign("body_mass", "pole"), scale("body_mass"), BOTH),
+        (
+            assign("body_mass", "pole"),
+            assign("body_inertia", "pole"),
+            "body_inertia of body 'pole', as an edit of body",
+        ),
+        (scale("opt.gravity"), assign("opt.gravity", column=2), "both change opt.gravity: "),
+        (assign("opt.density"), assign("opt.density"), "both change opt.density: "),
+        (assign("dof_damping", "rail"), scale("dof_damping"), "both change dof_damping of joint 'rail'"),
+        (scale("geom_friction"), assign("geom_friction", 0, column=0), "both change geom_friction of geom 'floor'"),
+    ],
+)
+def test_two_edits_of_one_number_are_refused_unless_both_scale(one, two, says):
+    for edits in ({"m": one, "n": two}, {"m": (one, two), "n": scale("opt.impratio")}):
+        with pytest.raises(ValueError, match=says if "'n'" not in says or edits["m"] is one else BOTH):
+            SpriiEnv(world(edits)())
+
+
+def test_edits_of_other_numbers_live_together_and_scales_of_one_multiply():
+    kind = world(
+        {
+            "m": (scale("body_mass"), scale("opt.gravity")),
+            "n": (scale("body_mass", "pole"), scale("opt.gravity", column=2), scale("body_inertia", "pole")),
+            "o": (assign("geom_friction", "floor", column=0), assign("geom_friction", "floor", column=1)),
+        }
+    )
+    nominal = mujoco.MjModel.from_xml_string(MJCF)
+    model = kind().prepare(np.array([[1.5, 1.25, 0.75]])).models[0]
+    assert model.body("pole").mass == nominal.body("pole").mass * 1.5 * 1.25
+    assert model.body("cart").mass == nominal.body("cart").mass * 1.5
+    assert np.allclose(model.body("pole").inertia, nominal.body("pole").inertia * 1.5 * 1.25**2, rtol=1e-14)
+    assert model.opt.gravity[2] == -9.81 * 1.5 * 1.25
+    assert model.geom("floor").friction.tolist()[:2] == [0.75, 0.75]
+
+
+def test_an_inertia_can_be_set():
+    model = world({"p": assign("body_inertia", "pole", column=0)})().prepare(np.array([[1.5]])).models[0]
+    assert model.body("pole").inertia[0] == 1.5
+
+
+@pytest.mark.parametrize(
+    ("edits", "says"),
+    [
+        ({"m": ()}, "property 'm' of Mine acts on nothing"),
+        ({"m": "body_mass"}, "edits of property 'm' of Mine are 'body_mass'; legal: scale"),
+        ({"m": (scale("body_mass"), "body_mass")}, r"edits of property 'm' of Mine are \(Edit.*legal: scale"),
+        ({"m": None}, "edits of property 'm' of Mine are None; legal: scale"),
+    ],
+)
+def test_empty_edits_are_refused_at_the_class(edits, says):
+    with pytest.raises(ValueError, match=says):
+        world(edits)
+    with pytest.raises(ValueError, match=r"edits of Mine are Edit.*legal: property"):
+        world(scale("body_mass"), [multiple("m", 0.5, 2)])
+    with pytest.raises(ValueError, match=r"scale\('body_mass', power=0\) multiplies by 1"):
+        scale("body_mass", power=0)
+
+
 def test_the_mass_of_one_body_can_be_set_and_its_inertia_follows():
     nominal = mujoco.MjModel.from_xml_string(MJCF)
     model = world({"p": assign("body_mass", "pole")})().prepare(np.array([[1.5]])).models[0]
