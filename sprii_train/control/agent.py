@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sprii_envs.arguments import integer, shown
+from sprii_envs.checks import is_integer
 from sprii_envs.world import Array, World
 from sprii_train.control.controllers import Bounds, Config, initial, plan
 from sprii_train.control.controllers.base import box
@@ -44,13 +45,14 @@ class DynamicsModel(Protocol):
 def check_model(model: Any) -> None:
     """ValueError naming what a model lacks of `DynamicsModel`."""
     lacking = [name for name in ("context", "step") if not callable(getattr(model, name, None))]
-    if not isinstance(getattr(model, "history", None), int):
+    if not is_integer(getattr(model, "history", None)):
         lacking.insert(0, "history")
     if lacking:
         raise ValueError(
             f"{type(model).__name__} lacks {', '.join(lacking)}; legal for a planner: a model with history (an "
             "integer), context(history) and step(observation, action, context)"
         )
+    integer(f"{type(model).__name__}.history", model.history, least=1)
 
 
 def on_states(policy: Policy, world: World) -> Callable[[int, Array], NDArray[np.float32]]:
@@ -132,11 +134,11 @@ class PlanningAgent:
             raise ValueError("bounds is None; legal without check(env): two (A,) tensors")
         self._policy = planning_policy(
             self.model, self.reward, self.bounds, self.controller, episodes,
-            seed=self.seed, reads_next=self.reads_next, rows=self.rows, device=self.device,
+            seed=self.seed, reads_next=self.reads_next, rows=self.rows, device=self.device, finite=True,
         )  # fmt: skip
 
     def act(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(E, O) → (E, A)."""
+        """(E, O) → (E, A); ValueError where no plan of an episode has a finite return."""
         if self._policy is None:
             raise ValueError("act() before reset(episodes)")
         return self._policy(observations)
@@ -153,6 +155,7 @@ def planning_policy(
     reads_next: bool = True,
     rows: int | None = None,
     device: torch.device | str = "cpu",
+    finite: bool = False,
 ) -> Policy:
     """Plan with a frozen model; its context is of the last K transitions of each running episode.
 
@@ -163,6 +166,8 @@ def planning_policy(
         episodes: E; all begin at time 0, where the history is empty.
         seed: of the controller's noise, below 2⁶³.
         reads_next, rows: see `rollout_score`.
+        finite: whether the policy refuses, with a ValueError, to act where no candidate of an episode ever had a finite
+            return; otherwise such an episode keeps its plan, as while a model is still learnt.
 
     Raises:
         ValueError: for another seed or number of episodes, a controller that is none, bounds that are not, or a device
@@ -184,7 +189,19 @@ def planning_policy(
                 history = append(history, *last, observation)
             context = model.context(history)
         score = rollout_score(model.step, reward, observation, context, reads_next=reads_next, rows=rows)
-        action, warm = plan(controller, score, warm, bounds, generator)
+        known = torch.zeros(episodes, dtype=torch.bool, device=device)
+
+        def scored(actions: Tensor) -> Tensor:
+            returns = score(actions)
+            known.logical_or_(torch.isfinite(returns).any(1))
+            return returns
+
+        action, warm = plan(controller, scored if finite else score, warm, bounds, generator)
+        if finite and not bool(known.all()):
+            raise ValueError(
+                f"no plan of {int((~known).sum())} of {episodes} episodes has a finite return; legal: a model and a "
+                "reward that are finite where the episodes are"
+            )
         last = observation, action
         return action.cpu().numpy()
 

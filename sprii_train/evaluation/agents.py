@@ -1,5 +1,6 @@
 """What can be evaluated, and how it acts: callables, agents with memory, Stable-Baselines3's models."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -23,16 +24,16 @@ class Agent(Protocol):
     """An agent that remembers. Two more methods are optional.
 
     `check(env)` is called with the wrapped vector environment before anything runs, and raises ValueError where the
-    agent does not fit; `tell(values)`, only of agents that are to know the truth, with the systems (N, F), before
-    `reset`.
+    agent does not fit (to return False is refused too); `tell(values)`, only of agents that are to know the truth, with
+    the systems (N, F), before `reset`.
     """
 
     def reset(self, episodes: int) -> None:
-        """N new episodes begin."""
+        """N new episodes begin: called once, with those of all groups together, in their order."""
         ...
 
     def act(self, observations: Observations) -> NDArray[Any]:
-        """(N, …) → (N, A), in the bounds of the actions."""
+        """(N, …) → (N, A), in the bounds of the actions; an episode that has ended keeps its row until all have."""
         ...
 
 
@@ -86,13 +87,15 @@ class Acting:
     def describe(self) -> str:
         """A name for tables."""
         described = getattr(self.agent, "describe", None)
-        name = getattr(self.agent, "__qualname__", None) or type(self.agent).__name__
-        return str(described()) if callable(described) else name
+        if callable(described):
+            return str(described())
+        agent = self.agent.func if isinstance(self.agent, functools.partial) else self.agent
+        return (getattr(agent, "__name__", None) or type(agent).__name__).strip("<>")
 
     def check(self, env: VectorEnv[Any, Any, Any]) -> None:
-        """What the agent's own `check` says."""
-        if callable(check := getattr(self.agent, "check", None)):
-            check(env)
+        """What the agent's own `check` says; ValueError where it returns False."""
+        if callable(check := getattr(self.agent, "check", None)) and check(env) is False:
+            raise ValueError(f"{self.describe()} does not fit: its check(env) returned False")
 
     def play(self, env: VectorEnv[Any, Any, Any], episodes: Episodes, values: NDArray[np.float64]) -> None:
         """Until every episode has ended."""
@@ -103,7 +106,7 @@ class Acting:
             self.agent.reset(env.num_envs)
             act = self.agent.act
         observations, _ = env.reset()
-        while not episodes.over:
+        for _ in episodes.turns():
             observations, *_ = env.step(_checked(act(observations), shape, episodes.time))
 
 

@@ -1,6 +1,6 @@
 """The first episode of every slot as the native environment plays it, beneath all wrappers of an agent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,19 @@ class Episodes(VectorWrapper[Any, Any, Any, Any, Any]):
         """Whether every episode has ended."""
         return self.time > 0 and not self.running.any()
 
+    def turns(self) -> Iterator[int]:
+        """A number a step until every episode has ended; ValueError if some go on after as many as the time limit."""
+        for turn in range(limit := self.rewards.shape[1]):
+            if self.over:
+                return
+            yield turn
+        if not self.over:
+            raise ValueError(
+                f"after {limit} steps, the time limit, {int(self.running.sum()) if self.time else len(self.running)} "
+                "episodes still run; legal: wrappers that step the environment whenever they are stepped, and reset it "
+                "when they are reset"
+            )
+
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin the recorded episodes; a reset of some slots, as they end, is passed on."""
         mask = (options or {}).get("reset_mask")
@@ -88,6 +101,21 @@ class Episodes(VectorWrapper[Any, Any, Any, Any, Any]):
             if self._report is not None:
                 self._report(self.time)
         return found
+
+
+def wrappers_of(inner: Any, outer: Any) -> list[Any] | None:
+    """What is around an environment, outermost first, in an outer one; None unless it is in there.
+
+    Both of Gymnasium or Stable-Baselines3.
+    """
+    found: list[Any] = []
+    while outer is not inner:
+        if outer is None or any(outer is each for each in found):
+            return None
+        found.append(outer)
+        below = getattr(outer, "venv", None)
+        outer = getattr(outer, "env", None) if below is None else below
+    return found
 
 
 def success_told(episodes: Episodes) -> NDArray[np.bool_] | None:

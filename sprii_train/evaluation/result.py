@@ -1,6 +1,8 @@
 """What an evaluation found: rows by group and by system with intervals, contrasts over the same episodes, JSON."""
 
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from sprii_envs.arguments import instance
+from sprii_envs.arguments import flag, instance, integer, number, shown
 from sprii_envs.files import FileError, read_json, write_json
+from sprii_envs.properties import unknown_name
 from sprii_envs.world import Array
 from sprii_train.analysis.statistics import Interval, check_level, paired_source_interval
+from sprii_train.identity import digest
 from sprii_train.terminal import console
 
-SCHEMA, VERSION = "sprii evaluation", 1
-
+SCHEMA, VERSION = "sprii evaluation", 2
 Row = dict[str, Any]
 
 
@@ -60,6 +63,20 @@ class Published:
     rows: Mapping[str, Mapping[str, float]]
     note: str = ""
 
+    def __post_init__(self) -> None:
+        """ValueError for other names, a row without "return", or a rate that is none."""
+        instance("note", self.note, of=str)
+        for group, row in instance("rows", self.rows, of=Mapping).items():
+            at = f"rows[{group!r}]"
+            for name in instance(at, row, of=Mapping):
+                if name not in ("return", "sd", "success"):
+                    raise unknown_name(f"number of {at}", name, ("return", "sd", "success"))
+            if "return" not in row:
+                raise ValueError(f'{at} is {shown(row)}; legal: with "return"')
+            number(f"{at}['return']", row["return"])
+            number(f"{at}['sd']", row.get("sd", 0.0), least=0)
+            number(f"{at}['success']", row.get("success", 0.0), least=0, most=1)
+
     def by_group(self) -> list[Row]:
         """As of `Evaluation`, for the groups that there are."""
         empty = dict.fromkeys(("success", "sd"))
@@ -80,6 +97,7 @@ class Evaluation:
         groups: name → episodes.
         references: name → what is printed beside: evaluations over the same episodes, or published numbers.
         level: of the intervals.
+        criterion: what success is: "world", "is_success", or a function's name and the digest of its code.
     """
 
     agent: str
@@ -92,6 +110,12 @@ class Evaluation:
     groups: Mapping[str, GroupEpisodes]
     references: "Mapping[str, Evaluation | Published]" = field(default_factory=dict)
     level: float = 0.95
+    criterion: str | None = None
+
+    def __post_init__(self) -> None:
+        """ValueError for a reference that is called as the agent."""
+        if self.agent in self.references:
+            raise ValueError(f"references names {self.agent!r}, as the agent is called; legal: another name")
 
     def rows(self) -> list[Row]:
         """`by_group`, then `by_system`."""
@@ -131,10 +155,11 @@ class Evaluation:
         Returns:
             A row a group: the difference of mean returns with Student's t interval over systems, and `verdict`:
             "higher", "lower", or "not resolved" where the interval holds zero or there is none. `success` is the
-            difference of the rates, without an interval.
+            difference of the rates, without an interval; None where the two have other criteria.
 
         Raises:
-            ValueError: unless both are of one environment, its constants and the same systems and starts.
+            ValueError: unless both are of one environment, its constants and the same systems and starts. What was
+                observed (`obs_type`) may differ.
         """
         instance("other", other, of=Evaluation)
         self.check_paired(other)
@@ -142,7 +167,7 @@ class Evaluation:
         for name, own in self.groups.items():
             theirs = other.groups[name]
             found = _interval(own.returns - theirs.returns, own.each, self.level)
-            both = own.success is not None and theirs.success is not None
+            both = own.success is not None and theirs.success is not None and self.criterion == other.criterion
             verdict = "not resolved"
             if found is not None and not found.low <= 0.0 <= found.high:
                 verdict = "higher" if found.estimate > 0 else "lower"
@@ -158,10 +183,17 @@ class Evaluation:
 
     def check_paired(self, other: "Evaluation") -> None:
         """ValueError unless the other is of the same episodes."""
-        for name in ("env_id", "constants", "steps"):
+        for name in ("env_id", "steps", "properties"):
             here, there = getattr(self, name), getattr(other, name)
             if here != there:
                 raise ValueError(f"{other.agent} was evaluated with {name} {there!r}; legal: {here!r}, as {self.agent}")
+        here, there = ({k: v for k, v in each.constants.items() if k != "obs_type"} for each in (self, other))
+        if here != there:
+            apart = [key for key in {**here, **there} if key not in here or key not in there or here[key] != there[key]]
+            told = [", ".join(f"{key}={each.get(key)!r}" for key in apart) for each in (there, here)]
+            raise ValueError(
+                f"{other.agent} was evaluated with the constants {told[0]}; legal: {told[1]}, as {self.agent}"
+            )
         if list(self.groups) != list(other.groups):
             raise ValueError(
                 f"{other.agent} was evaluated in {', '.join(other.groups)}; legal: {', '.join(self.groups)}, as "
@@ -184,16 +216,25 @@ class Evaluation:
         level = f"{100 * self.level:g} % interval"
         table = Table("group", "agent", "episodes", "return", level, "success", level, box=None, pad_edge=False)
         beside = {name: {row["group"]: row for row in each.by_group()} for name, each in self.references.items()}
-        shown = {self.agent + _star(self): {row["group"]: row for row in self.by_group()}}
-        shown |= {name + _star(self.references[name]): rows for name, rows in beside.items()}
+        mine = {row["group"]: row for row in self.by_group()}
+        lines = [(self.agent + _star(self), mine)]
+        lines += [(name + _star(self.references[name]), rows) for name, rows in beside.items()]
         for group in self.groups:
-            for i, (name, rows) in enumerate(shown.items()):
+            for i, (name, rows) in enumerate(lines):
                 if group in rows:
                     table.add_row(group if i == 0 else "", name, *_cells(rows[group]))
         out.print(table)
         every = [self, *self.references.values()]
         if any(_star(each) for each in every):
             out.print("* is told the systems")
+        for group, own in self.groups.items():
+            if (found := mine[group]["systems"]) < (draws := len(own.ids) // own.each):
+                out.print(f"{group}: {found} different systems in {draws} draws")
+        for name, each in self.references.items():
+            if isinstance(each, Evaluation) and None is not each.criterion != self.criterion is not None:
+                out.print(
+                    f"success of {name} is by {each.criterion}, of {self.agent} by {self.criterion}: not comparable"
+                )
         for note in dict.fromkeys(each.note for each in every if isinstance(each, Published) and each.note):
             out.print(note)
         if by_system:
@@ -208,10 +249,11 @@ class Evaluation:
 
     def to_json(self, path: str | Path) -> None:
         """Write episodes, rows and references, whole or not at all; OSError if that cannot be."""
-        write_json(path, {"schema": SCHEMA, "version": VERSION} | self._described())
+        described = json.loads(json.dumps(self._described()))
+        write_json(path, {"schema": SCHEMA, "version": VERSION, "sha256": _checksum(described)} | described)
 
     def _described(self) -> dict[str, Any]:
-        plain = ("agent", "env_id", "constants", "steps", "seed", "told", "level")
+        plain = ("agent", "env_id", "constants", "steps", "seed", "told", "level", "criterion")
         return {name: getattr(self, name) for name in plain} | {
             "properties": list(self.properties),
             "groups": {name: _written(own) for name, own in self.groups.items()},
@@ -224,10 +266,10 @@ class Evaluation:
 
     @classmethod
     def from_json(cls, path: str | Path) -> "Evaluation":
-        """Read what `to_json` wrote; the rows are computed anew.
+        """Read what `to_json` wrote; checksum, rows, ranges, and the references' starts are checked.
 
         Raises:
-            FileError: naming the file, for what is no evaluation, or one of another version.
+            FileError: naming the file, for what is no evaluation, one of another version, or one that was edited.
         """
         found = read_json(path)
         if found.get("schema") != SCHEMA or found.get("version") != VERSION:
@@ -235,30 +277,57 @@ class Evaluation:
                 f"{path} has schema {found.get('schema')!r}, version {found.get('version')!r}; legal: {SCHEMA!r}, "
                 f"{VERSION}"
             )
+        described = {name: value for name, value in found.items() if name not in ("schema", "version", "sha256")}
         try:
-            return cls._read(found)
+            made = cls._read(described)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+        if found.get("sha256") != _checksum(described):
+            raise FileError(f"{path} is damaged: its checksum is another; evaluate anew")
+        return made
 
     @classmethod
     def _read(cls, found: Mapping[str, Any]) -> "Evaluation":
-        level = found["level"]
+        level, properties = found["level"], tuple(instance("properties", found["properties"], of=list))
         check_level(level)
-        return cls(
+        steps = integer("steps", found["steps"], least=1)
+        made = cls(
             agent=instance("agent", found["agent"], of=str),
             env_id=instance("env_id", found["env_id"], of=str),
             constants=instance("constants", found["constants"], of=dict),
-            steps=found["steps"],
-            seed=found["seed"],
-            told=found["told"],
-            properties=tuple(found["properties"]),
-            groups={name: _episodes(each, len(found["properties"])) for name, each in found["groups"].items()},
+            steps=steps,
+            seed=integer("seed", found["seed"]),
+            told=flag("told", found["told"]),
+            properties=properties,
+            groups={name: _episodes(name, each, len(properties), steps) for name, each in found["groups"].items()},
             references={
                 name: cls._read(each) if "groups" in each else Published(each["rows"], each["note"])
                 for name, each in found["references"].items()
             },
             level=level,
+            criterion=instance("criterion", found["criterion"], of=(str, type(None))),
         )
+        for each in made.references.values():
+            if isinstance(each, Evaluation):
+                made.check_paired(each)
+        if not _close(made.rows(), found["rows"]):
+            raise ValueError("its rows are not those of its episodes")
+        return made
+
+
+def _checksum(described: Mapping[str, Any]) -> str:
+    return digest(json.dumps(described, sort_keys=True))
+
+
+def _close(one: Any, two: Any) -> bool:
+    """Whether two values of JSON are alike, numbers but for rounding."""
+    if isinstance(one, float) and isinstance(two, float | int):
+        return math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-9)
+    if isinstance(one, dict) and isinstance(two, dict):
+        return one.keys() == two.keys() and all(_close(one[key], two[key]) for key in one)
+    if isinstance(one, list) and isinstance(two, list):
+        return len(one) == len(two) and all(map(_close, one, two))
+    return one == two
 
 
 def _written(own: GroupEpisodes) -> dict[str, Any]:
@@ -273,21 +342,32 @@ def _written(own: GroupEpisodes) -> dict[str, Any]:
     }
 
 
-def _episodes(found: Mapping[str, Any], properties: int) -> GroupEpisodes:
+def _episodes(name: str, found: Mapping[str, Any], properties: int, steps: int) -> GroupEpisodes:
+    for i, length in enumerate(found["lengths"]):
+        integer(f"lengths[{i}] of {name}", length, least=1, most=steps)
+    for i, each in enumerate(found["success"] or ()):
+        flag(f"success[{i}] of {name}", each)
+    if not re.fullmatch(r"[0-9a-f]{64}", found["starts"]):
+        raise ValueError(f"starts of {name} is {shown(found['starts'])}; legal: SHA-256, 64 hex digits")
     returns = np.array(found["returns"], np.float64)
     success = None if found["success"] is None else np.array(found["success"], np.bool_)
     made = GroupEpisodes(
         ids=np.array(found["systems"], np.str_),
         values=np.array(found["values"], np.float64).reshape(-1, properties),
-        each=int(found["each"]),
+        each=integer(f"each of {name}", found["each"], least=1),
         starts=instance("starts", found["starts"], of=str),
         returns=returns,
         lengths=np.array(found["lengths"], np.int64),
         success=success,
     )
     columns = (made.ids, made.values, made.lengths, *(() if success is None else (success,)))
-    if not len(returns) or made.each < 1 or len(returns) % made.each or {len(c) for c in columns} != {len(returns)}:
-        raise ValueError("its columns differ in length")
+    if not len(returns) or len(returns) % made.each or {len(c) for c in columns} != {len(returns)}:
+        raise ValueError(f"the columns of {name} differ in length")
+    if not (np.isfinite(returns).all() and np.isfinite(made.values).all()):
+        raise ValueError(f"returns or values of {name} are not finite")
+    first = np.arange(len(returns)) // made.each * made.each
+    if (made.ids != made.ids[first]).any() or (made.values != made.values[first]).any():
+        raise ValueError(f"systems of {name} do not have {made.each} episodes in a row each")
     return made
 
 

@@ -1,6 +1,7 @@
 """Evaluate an agent: the one function."""
 
 import dataclasses
+import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,22 +10,29 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import VectorEnv
+from gymnasium.wrappers.vector import NormalizeObservation
 from numpy.typing import ArrayLike, NDArray
 
 import sprii_envs  # noqa: F401 (registers the environments)
 from sprii_envs.arguments import flag, instance, integer, shown
+from sprii_envs.properties import unknown_name
 from sprii_envs.vector import SpriiVectorEnv
 from sprii_envs.world import Array, World
 from sprii_train.analysis.statistics import check_level
 from sprii_train.evaluation.agents import Wrap, player, tells
 from sprii_train.evaluation.draws import Drawn, draw, plans
-from sprii_train.evaluation.episodes import Episodes, success_told
+from sprii_train.evaluation.episodes import Episodes, success_told, wrappers_of
 from sprii_train.evaluation.result import Evaluation, GroupEpisodes, Published
+from sprii_train.identity import code_of, digest
 from sprii_train.terminal import console
 
 Success = Callable[[Array], ArrayLike]
 """States (E, T + 1, S) → whether each episode succeeded, (E,) bool."""
+
+_CHOSEN = {"num_envs", "systems", "system", "autoreset_mode", "render_mode"}
+"""Arguments of environments that an evaluation chooses."""
 
 
 def evaluate_agent(
@@ -62,19 +70,20 @@ def evaluate_agent(
             always gives all of its own.
         seed: of systems and starts.
         wrap: the agent's wrappers: a function of the native vector environment to a wrapped one.
-        success: of states; after its end an episode's last state is repeated. By default the world's own
+        success: of states, read-only; after its end an episode's last state is repeated. By default the world's own
             (`World.success`), or "is_success" of the last step's info.
         references: name → another agent, which acts on the same episodes without `wrap`; an `Evaluation` of the same
             episodes; or `Published` numbers.
         env_kwargs: of the environment's constructor, such as physical constants.
-        name: of the agent, in tables.
+        name: of the agent, in tables; no reference may have it.
         level: of the intervals.
         record: whether to keep states and actions.
         progress: whether stderr shows a bar; by default where it is a terminal.
 
     Raises:
         ValueError: before anything runs, for arguments, groups and spaces that do not fit; at the step, for actions
-            of another shape or not finite; at the end, for returns that are not finite.
+            of another shape or not finite, or episodes that a wrapper keeps from ending within the time limit; at the
+            end, for returns that are not finite.
     """
     instance("env_id", env_id, of=str)
     seed, record = integer("seed", seed), flag("record", record)
@@ -83,15 +92,22 @@ def evaluate_agent(
         if given is not None and not callable(given):
             raise ValueError(f"{what} is {shown(given)}; legal: a function")
     kwargs, beside = dict(env_kwargs or {}), dict(references or {})
-    if reserved := {"num_envs", "systems", "system", "autoreset_mode", "render_mode"} & kwargs.keys():
+    if reserved := _CHOSEN & kwargs.keys():
         raise ValueError(f"env_kwargs names {min(reserved)!r}, which an evaluation chooses itself")
     acting = player(agent)
+    label = acting.describe() if name is None else instance("name", name, of=str)
+    if label in beside:
+        raise ValueError(f"references names {label!r}, as the agent is called; legal: another name, here or by name=")
     others = {key: player(each) for key, each in beside.items() if not isinstance(each, Evaluation | Published)}
     one = _made(env_id, 1, kwargs)
     world, steps = one.world, one.max_episode_steps
     if steps is None:
         raise ValueError(f"{env_id} has no time limit; legal: env_kwargs={{'max_episode_steps': ...}}")
     wanted = plans(world, groups, episodes, systems, seed)
+    for key, each in beside.items():
+        for group in each.rows if isinstance(each, Published) else ():
+            if group not in wanted and group not in world.groups:
+                raise unknown_name(f"group of references[{key!r}]", group, dict.fromkeys([*wanted, *world.groups]))
     drawn = {key: draw(world, plan.source, plan.episodes, plan.key, each=plan.each) for key, plan in wanted.items()}
     acting.check(_wrapped(wrap, _fresh(one, drawn, steps)))
     for each in others.values():
@@ -109,10 +125,7 @@ def evaluate_agent(
                 act.play(wrapped, recorder, together.values)
             finally:
                 wrapped.close()
-        rule = success or world.success
-        done = _succeeded(rule(recorder.states), len(together.values)) if keep else None
-        if done is None:
-            done = success_told(recorder)
+        done, criterion = _judged(success, recorder, keep)
         returns, found, at = recorder.rewards.sum(1), {}, 0
         if not np.isfinite(returns).all():
             raise ValueError(f"the return of {label} in episode {int(np.argmin(np.isfinite(returns)))} is not finite")
@@ -125,10 +138,10 @@ def evaluate_agent(
             )  # fmt: skip
         return Evaluation(
             label, env_id, _constants(env), steps, seed, tells(getattr(act, "agent", act)),
-            tuple(world.properties.names), found, level=level,
+            tuple(world.properties.names), found, level=level, criterion=criterion,
         )  # fmt: skip
 
-    main = played(acting, name or acting.describe(), wrap)
+    main = played(acting, label, wrap)
     evaluated: dict[str, Evaluation | Published] = {}
     for key, each in beside.items():
         if isinstance(each, Evaluation):
@@ -139,6 +152,9 @@ def evaluate_agent(
 
 def _made(env_id: str, n: int, kwargs: Mapping[str, Any]) -> SpriiVectorEnv:
     try:
+        legal = _arguments(env_id)
+        if legal is not None and (unknown := [key for key in kwargs if key not in legal]):
+            raise unknown_name(f"argument of {env_id} in env_kwargs", unknown[0], legal)
         env = gym.make_vec(env_id, num_envs=n, **kwargs)
     except (gym.error.Error, TypeError) as error:
         raise ValueError(f"env_id is {env_id!r}: {error}") from error
@@ -146,6 +162,17 @@ def _made(env_id: str, n: int, kwargs: Mapping[str, Any]) -> SpriiVectorEnv:
         env.close()
         raise ValueError(f"{env_id} has no native vector environment; legal: an id whose vector_entry_point is one")
     return env
+
+
+def _arguments(env_id: str) -> list[str] | None:
+    """What `env_kwargs` may name; None where the constructor does not tell."""
+    entry = gym.spec(env_id).vector_entry_point
+    if entry is None:
+        return None
+    parameters = inspect.signature(load_env_creator(entry) if isinstance(entry, str) else entry).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return None
+    return [each.name for each in parameters if each.name not in _CHOSEN]
 
 
 def _fresh(env: SpriiVectorEnv, drawn: Mapping[str, Drawn], steps: int) -> Episodes:
@@ -156,15 +183,48 @@ def _fresh(env: SpriiVectorEnv, drawn: Mapping[str, Drawn], steps: int) -> Episo
 
 def _wrapped(wrap: Wrap | None, env: Episodes) -> VectorEnv[Any, Any, Any]:
     env.wraps = wrap is not None
-    made = env if wrap is None else wrap(env)
+    if wrap is None:
+        return env
+    try:
+        made = wrap(env)
+    except (TypeError, AssertionError) as error:
+        raise ValueError(
+            f"wrap does not take the vector environment: {error}; legal: vector wrappers, as of "
+            "gymnasium.wrappers.vector, not those of single environments"
+        ) from error
     if not isinstance(made, VectorEnv):
         raise ValueError(f"wrap made {shown(made)}; legal: Gymnasium's vector environment")
+    if (layers := wrappers_of(env, made)) is None:
+        raise ValueError(f"wrap made {shown(made)}; legal: wrappers around the environment that it is given")
+    for layer in layers:
+        if isinstance(layer, NormalizeObservation):
+            if layer.obs_rms.count < 1:
+                raise ValueError(
+                    "wrap made a NormalizeObservation that has seen nothing; legal: one with the obs_rms of training"
+                )
+            layer.update_running_mean = False
     return made
 
 
-def _succeeded(found: ArrayLike | None, n: int) -> NDArray[np.bool_] | None:
-    if found is None:
-        return None
+def _judged(success: Success | None, recorder: Episodes, kept: bool) -> tuple[NDArray[np.bool_] | None, str | None]:
+    """Which episodes succeeded, and by what: a function by name and digest of its code, "world" or "is_success"."""
+    if kept:
+        states = recorder.states.view()
+        states.flags.writeable = False
+        found = (success or recorder.native.world.success)(states)
+        if found is not None:
+            return _succeeded(found, len(states)), "world" if success is None else _named(success)
+    told = success_told(recorder)
+    return told, None if told is None else "is_success"
+
+
+def _named(function: Any) -> str:
+    kind = function if hasattr(function, "__qualname__") else type(function)
+    code = digest(json.dumps(code_of(function), sort_keys=True))
+    return f"{kind.__module__}.{kind.__qualname__} {code[:16]}"
+
+
+def _succeeded(found: ArrayLike, n: int) -> NDArray[np.bool_]:
     array = np.asarray(found)
     if array.shape != (n,) or array.dtype != np.bool_:
         raise ValueError(f"success returned {array.dtype} of shape {array.shape}; legal: bool ({n},)")

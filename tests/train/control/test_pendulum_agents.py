@@ -216,3 +216,28 @@ def plan_on(device: str) -> object:
 def test_unchecked_arguments_of_policies_and_draws(call: Callable[[], object], message: str):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_planner_of_nan_is_refused_and_one_that_still_learns_is_not():
+    class Lost(KnownModel):
+        def step(self, observation, action, context):
+            after = super().step(observation, action, context)
+            return torch.where(torch.arange(len(after))[:, None] < SMALL.candidates, after, torch.nan)  # one episode
+
+    def reads(observation, action, after):
+        return after[:, 0]
+
+    model = Lost(torch.ones(1, 2))
+    with pytest.raises(ValueError, match="no plan of 2 of 3 episodes has a finite return; legal: a model and a reward"):
+        trial(PlanningAgent(model, SMALL, reads), seed=0, episodes=3)
+    with pytest.raises(ValueError, match="no plan of 3 of 3 episodes has a finite return"):
+        trial(
+            PlanningAgent(KnownModel(torch.ones(1, 2)), SMALL, lambda o, a, n: o[:, 0] * torch.nan), seed=0, episodes=3
+        )
+    learning = planning_policy(model, reads, pendulum.bounds(), SMALL, 3, seed=0)
+    assert np.isfinite(learning(np.ones((3, 3), np.float32))).all()
+
+
+def test_a_planner_without_history_is_refused():
+    with pytest.raises(ValueError, match=r"KnownModel.history is 0; legal: an integer >= 1"):
+        PlanningAgent(KnownModel(torch.ones(1, 2), history=0), SMALL, pendulum.reward)

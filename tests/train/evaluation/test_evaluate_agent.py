@@ -1,11 +1,14 @@
 """Any agent against episodes played one by one, in single environments."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import VectorWrapper
+from gymnasium.wrappers.vector import NormalizeObservation
 
 from sprii_envs.envs.base import WorldVectorEnv
 from sprii_envs.envs.d_clean import DClean
@@ -248,6 +251,110 @@ OTHER = SystemDistribution(DClean.properties)
 def test_what_does_not_fit_is_refused(agent, change, message):
     with pytest.raises(ValueError, match=message):
         evaluate_agent(agent, **({"env_id": ENV_ID, "env_kwargs": SHORT} | change))
+
+
+def test_no_reference_replaces_the_agent():
+    for agent, name in ((swing, "swing"), (lambda o: o[:, :1], "lambda"), (functools.partial(swing), "swing")):
+        with pytest.raises(ValueError, match=f"references names '{name}', as the agent is called"):
+            evaluate_agent(agent, ENV_ID, env_kwargs=SHORT, references={name: never})
+    with pytest.raises(ValueError, match="references names 'x', as the agent is called"):
+        evaluate_agent(never, ENV_ID, env_kwargs=SHORT, name="x", references={"x": never})
+
+
+class Stuck(VectorWrapper):
+    """Steps nothing."""
+
+    def step(self, actions):
+        return self.observed, np.zeros(self.num_envs), *np.zeros((2, self.num_envs), bool), {}
+
+    def reset(self, **kwargs):
+        self.observed, info = self.env.reset(**kwargs)
+        return self.observed, info
+
+
+class Again(VectorWrapper):
+    """Begins anew at every step."""
+
+    def step(self, actions):
+        self.env.reset()
+        return self.env.step(actions)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "message"),
+    [
+        (lambda env: gym.make_vec(ENV_ID, num_envs=10), "legal: wrappers around the environment that it is given"),
+        (lambda env: env.unwrapped, "legal: wrappers around the environment that it is given"),
+        (ContextObservation, "wrap does not take the vector environment: .*not those of single environments"),
+        (NormalizeObservation, "a NormalizeObservation that has seen nothing; legal: one with the obs_rms of training"),
+        (Stuck, "after 30 steps, the time limit, 10 episodes still run; legal: wrappers that step"),
+        (Again, "after 30 steps, the time limit, 10 episodes still run"),
+    ],
+)
+def test_wraps_that_lose_the_episodes_are_refused(wrap, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate_agent(swing, ENV_ID, groups=["ID"], env_kwargs=SHORT, wrap=wrap)
+
+
+def test_statistics_of_observations_are_frozen():
+    trained = NormalizeObservation(gym.make_vec(ENV_ID, num_envs=2))
+    trained.reset(seed=0)
+    for _ in range(20):
+        trained.step(trained.action_space.sample() * 0)
+    rms, seen = trained.obs_rms, []
+
+    def normalised(env):
+        made = NormalizeObservation(env)
+        made.obs_rms = rms
+        return made
+
+    def looks(observations):
+        seen.append(observations.copy())
+        return swing(observations)
+
+    before = rms.count, rms.mean.tolist(), rms.var.tolist()
+    own = evaluate_agent(looks, ENV_ID, groups={"ID": 3}, env_kwargs=SHORT, wrap=normalised, record=True).groups["ID"]
+    assert (rms.count, rms.mean.tolist(), rms.var.tolist()) == before
+    assert own.states is not None
+    angle = own.states[:, 0, 0]
+    expected = (np.cos(angle) - rms.mean[0]) / np.sqrt(rms.var[0] + 1e-8)
+    np.testing.assert_allclose(seen[0][:, 0], expected, rtol=1e-4, atol=1e-6)
+
+
+class Unfit(RandomAgent):
+    def check(self, env):
+        return False
+
+
+def overwrites(states):
+    states[:] = 0.0
+    return states[:, 0, 0] == 0
+
+
+@pytest.mark.parametrize(
+    ("agent", "change", "message"),
+    [
+        (Unfit(), {}, r"Unfit does not fit: its check\(env\) returned False"),
+        (swing, {"success": overwrites}, "read-only"),
+        (never, {"env_kwargs": {"gravty": 3}}, "in env_kwargs 'gravty'; did you mean 'gravity'"),
+        (
+            never,
+            {"references": {"paper": Published({"IDD": {"return": 0.0}})}},
+            "group of .*'IDD'; did you",
+        ),
+    ],
+)
+def test_more_that_does_not_fit_is_refused(agent, change, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate_agent(agent, ENV_ID, **({"env_kwargs": SHORT} | change))
+
+
+def test_legal_arguments_are_those_that_may_be_given():
+    with pytest.raises(ValueError, match="legal names") as told:
+        evaluate_agent(never, ENV_ID, env_kwargs={"zzz": 3})
+    names = str(told.value).partition("legal names: ")[2].split(", ")
+    assert {"gravity", "obs_type", "max_episode_steps"} < set(names)
+    assert not {"system", "systems", "render_mode", "num_envs", "autoreset_mode"} & set(names)
 
 
 def test_every_group_by_default():

@@ -1,8 +1,12 @@
 """Models of Stable-Baselines3 return what its own `evaluate_policy` says, over the same starts."""
 
+import re
+import warnings
+
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("stable_baselines3")
 from stable_baselines3 import PPO, SAC
@@ -76,7 +80,22 @@ def test_a_model_and_its_normalisation(algorithm, tmp_path):
     fresh = SB3Agent(loaded, wrap=lambda env: VecNormalize.load(str(tmp_path / "statistics"), env))  # still learning
     assert own_of(fresh).returns.tolist() == own.returns.tolist()
     assert own_of(SB3Agent(loaded, wrap=frozen)).returns.tolist() == own.returns.tolist()
-    assert not np.allclose(own_of(loaded).returns, own.returns, rtol=1e-3)  # nothing tells it of the statistics
+    with pytest.warns(UserWarning, match="the model was loaded, which does not tell whether .* VecNormalize"):
+        alone = own_of(loaded).returns  # nothing tells it of the statistics
+    assert not np.allclose(alone, own.returns, rtol=1e-3)
+    bare = NativeVecEnv(gym.make_vec(ENV_ID, num_envs=4, **SHORT))
+    with pytest.warns(UserWarning, match="the model was loaded"):
+        own_of(algorithm.load(tmp_path / "model", device="cpu", env=bare))
+    for lost in (
+        SB3Agent(loaded, wrap=lambda env: VecNormalize(env)),
+        algorithm.load(tmp_path / "model", device="cpu", env=VecNormalize(bare)),
+    ):
+        with pytest.raises(ValueError, match="VecNormalize has seen no observation, and the model was trained"):
+            own_of(lost)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        own_of(SB3Agent(loaded, wrap=lambda env: env))
+        own_of(model)
 
 
 def test_frames_are_stacked_anew():
@@ -108,6 +127,8 @@ def test_pixels_are_transposed():
     found = evaluate_agent(model, ENV_ID, groups=["ID"], episodes=3, env_kwargs=made)
     assert found.agent == "PPO"
     assert found.groups["ID"].lengths.tolist() == [8] * 3
+    with pytest.raises(ValueError, match="the model's wrappers do not take observations Box"):
+        own_of(model)
 
 
 def test_what_does_not_fit_is_refused():
@@ -123,6 +144,16 @@ def test_what_does_not_fit_is_refused():
     model = trained()
     with pytest.raises(ValueError, match="observation_space"):
         evaluate_agent(model, "sprii/SpringWorld-v0", env_kwargs={"obs_type": "state"})
+    wide = PPO("MlpPolicy", gym.make("Pendulum-v1"), device="cpu")  # ±2, and observations of the same shape
+    with pytest.raises(ValueError, match=r"the model's action_space is Box\(-2"):
+        own_of(wide)
+    with pytest.raises(ValueError, match=r"wrap of SB3Agent made .*; legal: VecEnvs around the one that it is given"):
+        own_of(SB3Agent(model, wrap=lambda env: NativeVecEnv(gym.make_vec(ENV_ID, num_envs=5))))
+    with pytest.raises(ValueError, match="ActorCriticPolicy, which tells nothing of its wrappers; legal: the model"):
+        own_of(model.policy)
+    assert own_of(SB3Agent(model.policy, wrap=lambda env: env)).returns.tolist() == own_of(model).returns.tolist()
+    with pytest.raises(ValueError, match="seed is -1"):
+        SB3Agent(model, seed=-1)
     with pytest.raises(ValueError, match="model is 3; legal"):
         SB3Agent(3)
     with pytest.raises(ValueError, match="wrap is 3; legal"):
@@ -135,3 +166,29 @@ def test_sampled_actions_are_other_ones():
     found = evaluate_agent(SB3Agent(model, deterministic=False), ENV_ID, groups=["ID"], episodes=5, env_kwargs=SHORT)
     assert found.agent == "PPO, sampled"
     assert found.groups["ID"].returns.tolist() != own_of(model).returns.tolist()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    again = own_of(SB3Agent(model, deterministic=False))
+    assert (torch.get_rng_state() == before).all()
+    assert again.returns.tolist() == found.groups["ID"].returns.tolist()
+    assert own_of(SB3Agent(model, deterministic=False, seed=1)).returns.tolist() != again.returns.tolist()
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "form"),
+    [
+        (lambda env: gym.wrappers.RescaleAction(env, np.float32(-0.5), np.float32(0.5)),
+         "gymnasium.wrappers.vector.RescaleAction"),
+        (lambda env: gym.wrappers.FrameStackObservation(env, 2), "VecFrameStack for FrameStackObservation"),
+        (ContextObservation, "sprii_envs.wrappers.VectorContextObservation"),
+    ],
+)  # fmt: skip
+def test_what_is_to_be_given_is_named(wrapper, form):
+    model = PPO("MlpPolicy", wrapper(gym.make(ENV_ID)), device="cpu")
+    with pytest.raises(ValueError, match=re.escape(form)):
+        own_of(model)
+
+
+def test_wrappers_of_rewards_change_nothing():
+    model = PPO("MlpPolicy", gym.wrappers.TransformReward(gym.make(ENV_ID), lambda r: r / 10), device="cpu")
+    assert len(own_of(model).returns) == 5

@@ -1,5 +1,7 @@
 """Rows, intervals and contrasts against scipy's; files."""
 
+import dataclasses
+import hashlib
 import json
 
 import numpy as np
@@ -112,7 +114,8 @@ def test_files_hold_everything_but_courses(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "has schema 'sprii evaluation', version 2; legal: 'sprii evaluation', 1"),
+        ({"version": 1}, "has schema 'sprii evaluation', version 1; legal: 'sprii evaluation', 2"),
+        ({"agent": "other"}, "is damaged: its checksum is another; evaluate anew"),
         ({"schema": "other"}, "has schema 'other'"),
         ({"groups": {"ID": {}}}, "is damaged: KeyError"),
         ({"level": 3}, "is damaged: ValueError: level is 3"),
@@ -125,6 +128,109 @@ def test_files_of_something_else_are_refused(change, message, tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(FileError, match=message):
         Evaluation.from_json(path)
+
+
+def spoil(*where):
+    *path, last, value = where
+
+    def edit(kept):
+        for name in path:
+            kept = kept[name]
+        kept[last] = value
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (spoil("rows", 0, "return", 0.0), "its rows are not those of its episodes"),
+        (spoil("groups", "ID", "returns", 0, 0.0), "its rows are not those of its episodes"),
+        (spoil("groups", "ID", "returns", 0, float("nan")), "not finite|not JSON"),
+        (spoil("groups", "ID", "lengths", 0, 300), r"lengths\[0\] of ID is 300; legal: an integer >= 1, at most 200"),
+        (spoil("groups", "ID", "success", 1, 2), r"success\[1\] of ID is 2; legal: True, False"),
+        (spoil("groups", "ID", "each", 1), "its rows are not those"),
+        (spoil("groups", "ID", "each", 4), "systems of ID do not have 4 episodes in a row each"),
+        (spoil("groups", "ID", "starts", "x"), "starts of ID is 'x'; legal: SHA-256"),
+        (spoil("references", "other", "groups", "ID", "starts", "0" * 64), "other met other systems or starts in ID"),
+        (spoil("references", "other", "constants", "gravity", 1.0), "the constants gravity=1.0; legal: gravity=10.0"),
+        (spoil("references", "paper", "rows", "ID", "success", 97), r"rows\['ID'\]\['success'\] is 97"),
+    ],
+)
+def test_edited_files_are_refused_even_with_a_new_checksum(edit, message, tmp_path):
+    path = tmp_path / "found.json"
+    evaluate_agent(
+        RandomAgent(), ENV_ID, groups=["ID"], episodes=4, systems=2,
+        references={"other": RandomAgent(seed=1), "paper": Published({"ID": {"return": 0.0, "success": 0.5}})},
+    ).to_json(path)  # fmt: skip
+    kept = json.loads(path.read_text())
+    del kept["schema"], kept["version"], kept["sha256"]
+    edit(kept)
+    digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({"schema": "sprii evaluation", "version": 2, "sha256": digest} | kept))
+    with pytest.raises(FileError, match=message):
+        Evaluation.from_json(path)
+
+
+def test_success_by_other_criteria_is_not_compared(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def up(states):
+        return states[:, -1, 1] > 0
+
+    def down(states):
+        return states[:, -1, 1] <= 0
+
+    world, one, same, other = (
+        evaluate_agent(RandomAgent(), ENV_ID, groups=["ID"], success=rule, name=name)
+        for rule, name in ((None, "w"), (up, "a"), (up, "b"), (down, "c"))
+    )
+    assert world.criterion == "world"
+    assert one.criterion is not None
+    assert "<locals>.up " in one.criterion
+    assert one.contrast(same)[0]["success"] == 0.0
+    assert one.contrast(other)[0]["success"] is one.contrast(world)[0]["success"] is None
+    assert one.criterion.split()[-1] != other.criterion.split()[-1]  # type: ignore[union-attr]
+    beside = dataclasses.replace(one, references={"w": world, "b": same})
+    beside.show()
+    printed = capsys.readouterr().out
+    assert f"success of w is by world, of a by {one.criterion}: not comparable" in printed
+    assert "success of b" not in printed
+    beside.to_json(tmp_path / "kept.json")
+    assert Evaluation.from_json(tmp_path / "kept.json").criterion == one.criterion
+
+
+def test_contrasts_name_the_constants_that_differ_and_leave_observations_to_the_agents():
+    one = made([0.0, 1.0], constants={"gravity": 9.0, "dt": 1.0, "obs_type": "state"})
+    assert one.contrast(dataclasses.replace(one, constants=one.constants | {"obs_type": "pixels"}))
+    with pytest.raises(ValueError, match=r"b was evaluated with the constants gravity=1.0; legal: gravity=9.0, as a"):
+        one.contrast(dataclasses.replace(one, agent="b", constants=one.constants | {"gravity": 1.0}))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"ID": {"retrun": 0.0}}, "unknown number of rows.* 'retrun'; did you mean 'return'"),
+        ({"ID": {"success": 0.5}}, 'legal: with "return"'),
+        ({"ID": {"return": 0.0, "success": 97}}, "'success'.* is 97; legal: a number"),
+        ({"ID": {"return": float("nan")}}, "'return'.* is nan"),
+        ({"ID": {"return": 0.0, "sd": -1.0}}, "'sd'.* is -1.0"),
+        ({"ID": 3.0}, "is 3.0; legal: Mapping"),
+    ],
+)
+def test_published_numbers_are_checked(rows, message):
+    with pytest.raises(ValueError, match=message):
+        Published(rows)
+
+
+def test_the_table_says_where_systems_were_drawn_again(capsys):
+    found = evaluate_agent(RandomAgent(), ENV_ID, groups=["OOD_c3"], name="mine [x]")
+    found.show()
+    printed = capsys.readouterr().out
+    different = len({tuple(row) for row in found.groups["OOD_c3"].values.tolist()})
+    assert different <= 4
+    assert f"OOD_c3: {different} different systems in 10 draws" in printed
+    assert "mine [x]" in printed
 
 
 def test_the_table_has_references_beside(capsys, monkeypatch):
