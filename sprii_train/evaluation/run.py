@@ -91,6 +91,7 @@ def evaluate_agent(
     for what, given in (("wrap", wrap), ("success", success)):
         if given is not None and not callable(given):
             raise ValueError(f"{what} is {shown(given)}; legal: a function")
+    named = "world" if success is None else _named(success)
     kwargs, beside = dict(env_kwargs or {}), dict(references or {})
     if reserved := _CHOSEN & kwargs.keys():
         raise ValueError(f"env_kwargs names {min(reserved)!r}, which an evaluation chooses itself")
@@ -125,7 +126,7 @@ def evaluate_agent(
                 act.play(wrapped, recorder, together.values)
             finally:
                 wrapped.close()
-        done, criterion = _judged(success, recorder, keep)
+        done, criterion = _judged(success, named, recorder, keep)
         returns, found, at = recorder.rewards.sum(1), {}, 0
         if not np.isfinite(returns).all():
             raise ValueError(f"the return of {label} in episode {int(np.argmin(np.isfinite(returns)))} is not finite")
@@ -206,19 +207,22 @@ def _wrapped(wrap: Wrap | None, env: Episodes) -> VectorEnv[Any, Any, Any]:
     return made
 
 
-def _judged(success: Success | None, recorder: Episodes, kept: bool) -> tuple[NDArray[np.bool_] | None, str | None]:
-    """Which episodes succeeded, and by what: a function by name and digest of its code, "world" or "is_success"."""
+def _judged(
+    success: Success | None, named: str, recorder: Episodes, kept: bool
+) -> tuple[NDArray[np.bool_] | None, str | None]:
+    """Which episodes succeeded, and by what: `named`, if that says so, or "is_success"."""
     if kept:
         states = recorder.states.view()
         states.flags.writeable = False
         found = (success or recorder.native.world.success)(states)
         if found is not None:
-            return _succeeded(found, len(states)), "world" if success is None else _named(success)
+            return _succeeded(found, len(states)), named
     told = success_told(recorder)
     return told, None if told is None else "is_success"
 
 
 def _named(function: Any) -> str:
+    """A function's name, and a digest of the code that it runs."""
     kind = function if hasattr(function, "__qualname__") else type(function)
     code = digest(json.dumps(code_of(function), sort_keys=True))
     return f"{kind.__module__}.{kind.__qualname__} {code[:16]}"

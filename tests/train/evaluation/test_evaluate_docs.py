@@ -16,7 +16,7 @@ def test_the_page_runs(tmp_path, monkeypatch, capsys):
     pytest.importorskip("stable_baselines3")
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "evaluate.md").read_text(), re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     told: dict = {}
     for block in blocks:
         exec(block, told)
@@ -26,6 +26,7 @@ def test_the_page_runs(tmp_path, monkeypatch, capsys):
     assert row["return_low"] is not None
     assert told["again"].by_group() == told["ppo"].by_group()
     assert set(told["verdicts"]) == {"ID", "OOD_c3"}
+    assert told["total"] == pytest.approx(told["own"].returns[1])
     assert told["kept"].rows() == told["found"].rows()
     assert told["beside"].references["oracle"].told
     printed = capsys.readouterr().out
