@@ -113,6 +113,20 @@ def drawn(source: Source, u: Array) -> tuple[Array, NDArray[np.object_], NDArray
     return values, ids, np.full(len(u), -1, np.int64)
 
 
+RESERVED = frozenset({"system_id", "persistent", "extrapolated", "rollout", "final_obs", "final_info", "episode"})
+"""What infos report of their own: of the system, its episodes, of autoresets, and of Gymnasium's recorder."""
+
+
+def check_infos(world: World, function: str, infos: Mapping[str, Any]) -> None:
+    """ValueError for names in a world's infos that infos have already."""
+    for name in infos:
+        if name in RESERVED or name.startswith("_"):
+            raise ValueError(
+                f"{world.name}.{function} reports {name!r}; legal: names without a leading underscore but "
+                f"{', '.join(sorted(RESERVED))}, which infos use themselves"
+            )
+
+
 class Slots:
     """N running episodes. All arrays have the slots as leading axis; none of them is ever handed out."""
 
@@ -217,11 +231,13 @@ class Slots:
     def info(self, rows: Rows = ALL) -> dict[str, NDArray[Any]]:
         """What a reset reports, for some slots: fresh arrays."""
         values = self.values[rows]
+        told = self.world.reset_info(self.state[rows])
+        check_infos(self.world, "reset_info", told)
         return {
             "system_id": self.ids[rows].copy(),
             "persistent": values.copy(),
             "extrapolated": self.world.properties.extrapolated(values),
-            **self.world.reset_info(self.state[rows]),
+            **told,
         }
 
     _SAVED = (

@@ -10,6 +10,7 @@ from sprii_envs import rendering
 from sprii_envs.arguments import integer, number, shown
 from sprii_envs.declarations import FUNCTIONS, check_declarations
 from sprii_envs.effects import without_effect
+from sprii_envs.slots import check_infos
 from sprii_envs.world import Array, Ending, World
 
 _SIZE = (16, 24)
@@ -92,10 +93,20 @@ class _Trial:
             raise self._error(
                 "step", f"{world.state_names[column]} = {after[row, column]} for the system {system}", "finite states"
             )
-        self._array("reward", {"state": state, "force": force, "after": after}, (n,), np.float64)
+        given = {"state": state, "force": force, "after": after}
+        self._finite("reward", "rewards", self._array("reward", given, (n,), np.float64))
+        for name in world.signals:
+            if extras[name].dtype.kind == "f":
+                self._finite("step", f"the signal {name!r}", extras[name])
         self._end(after, extras)
         self._observe(after)
         return after
+
+    def _finite(self, function: str, what: str, numbers: NDArray[Any]) -> None:
+        if (broken := ~np.isfinite(numbers)).any():
+            row = int(broken.argmax())
+            system = self.world.properties.mapping(self.values[row])
+            raise self._error(function, f"{what} of {numbers[row]} for the system {system}", "finite numbers")
 
     def _prepare(self) -> None:
         world = self.world
@@ -155,6 +166,15 @@ class _Trial:
         for reason in ending.info.get("reason", ()):
             if reason is not None and reason not in legal:
                 raise self._error("end", f"the reason {reason!r}", f"a reason that is in endings, {legal}")
+        over = np.zeros(self.n, np.bool_)
+        for flag in (ending.terminated, ending.truncated):
+            over |= False if flag is None else flag
+        reasons = ending.info.get("reason", np.full(self.n, None, np.object_))
+        for ended, reason in zip(over, reasons, strict=True):
+            if reason is not None and not ended:
+                raise self._error("end", f"the reason {reason!r} where nothing ended", "None there")
+            if ended and reason is None and legal:
+                raise self._error("end", "no reason where an episode ended", f'info["reason"] of {legal} there')
 
     def _ending(self, ending: Any) -> None:
         if not isinstance(ending, Ending):
@@ -174,6 +194,7 @@ class _Trial:
             raise self._error(
                 function, f"the info {shown(infos)}", f"a mapping to arrays whose first axis is N = {self.n}"
             )
+        check_infos(self.world, function, infos)
 
     def _observe(self, state: Array) -> None:
         low, high = self.world.observation_bounds

@@ -3,7 +3,7 @@
 import contextlib
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import files, rendering
 from sprii_envs.arguments import choice
-from sprii_envs.banks import simulate, storage
+from sprii_envs.banks import simulate, storage, worlds
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.ranges import Ranges, ranges
 from sprii_envs.banks.storage import BankError, Column, Manifest
@@ -170,10 +170,18 @@ class Bank(WindowStore):
 
     @property
     def world(self) -> World:
-        """The environment's pure functions, with the protocol's constants."""
+        """The environment's pure functions, with the constants that the bank was made with.
+
+        BankError if the class is not by now what it was then: other declarations, or other code.
+        """
         if self._world is None:
-            self._world = simulate.world(self.protocol)
+            self._world = worlds.remade(self._manifest, self.path)
         return self._world
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """What is recorded of the world and the behaviours that made it: constants, declarations, digests of code."""
+        return worlds.recorded(self._manifest)
 
     def split(self, name: str, *, unseal: bool = False) -> EpisodeTable:
         """The episodes of one split; its `rows` are rows of the bank.

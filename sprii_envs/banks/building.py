@@ -2,7 +2,7 @@
 
 While it is built, a bank at `path` (or where a link at `path` leads) lives in `path.partial/`:
 
-    build.json   the protocol and the package versions
+    build.json   the protocol, the package versions and what is told of the world
     journal      a line per finished chunk (number, SHA-256), written once its bytes are on the disk
     outcome.i32  length and ending of every episode, for the table
     spare        room for table and manifest, so that a full disk is told of at the start
@@ -25,19 +25,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs import __version__, files
 from sprii_envs.arguments import WORKERS, integer
-from sprii_envs.banks import simulate, storage
+from sprii_envs.banks import simulate, storage, worlds
 from sprii_envs.banks.bank import Bank
 from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.simulate import Chunk
 from sprii_envs.banks.storage import BankError, Column
 from sprii_envs.dependencies import PackageImportError
 from sprii_envs.processes import BrokenProcessPool, job, pool, without_interrupts
-from sprii_envs.registration import importable_elsewhere, registered
+from sprii_envs.registration import importable_elsewhere, registered, world_of
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.world import draw_states
 from sprii_envs.world_checks import check_once
@@ -117,13 +118,30 @@ def _finished(protocol: BankProtocol, path: Path, overwrite: bool) -> bool:
             return False
         raise BankError(f"{error}; {_OVERWRITE} to build it anew") from error
     if bank.protocol == protocol:
-        return True
+        differ = _changed(bank)
+        if differ and not overwrite:
+            raise BankError(f"{path}: holds a bank of another world ({differ}); choose another path or {_OVERWRITE}")
+        return not differ
     if overwrite:
         return False
     raise BankError(
         f"{path}: holds a bank of another protocol ({bank.protocol.differences(protocol)}); "
         f"choose another path or {_OVERWRITE}"
     )
+
+
+def _changed(bank: Bank) -> str:
+    """In what the protocol's world differs from the one that made the bank; empty if in nothing or if it is unknown."""
+    try:
+        world_of(bank.protocol.env_id)
+    except (gym.error.Error, ImportError):  # read it can be
+        return ""
+    try:
+        return worlds.differences(bank.recipe, worlds.recipe(bank.protocol, simulate.world(bank.protocol)))
+    except PackageImportError:
+        return ""
+    except ValueError as error:
+        return str(error)
 
 
 class _Build:
@@ -155,6 +173,7 @@ class _Build:
         try:
             self.packages |= world.sources
             world.prepare(self.drawn.values[:1])
+            self.recipe = worlds.recipe(protocol, world)
         except PackageImportError as error:
             raise BankError(f"the bank {protocol.name!r} cannot be built: {error}") from error
         self.room = self._room()
@@ -215,6 +234,7 @@ class _Build:
     def _take_up(self, overwrite: bool) -> set[int]:
         """Make the partial folder ready and return the numbers of the chunks that are finished in it."""
         header = {"schema": storage.SCHEMA, "protocol": self.protocol.to_dict(), "packages": self.packages}
+        header["world"] = self.recipe
         if os.path.lexists(self.partial) and not _is_ours(self.partial):
             raise BankError(f"{self.partial}: is in the way and not an unfinished build; move it")
         if (self.partial / "build.json").exists():
@@ -255,6 +275,12 @@ class _Build:
         if other != self.protocol:
             differences = other.differences(self.protocol)
             return f"{begun} of another protocol ({differences}); {_OVERWRITE} to discard it"
+        if "world" not in found:
+            return f"{begun} that does not say of which world; {_OVERWRITE} to discard it"
+        if differ := worlds.differences(found["world"], self.recipe):
+            return f"{begun} of another world ({differ}); go back to that one or {_OVERWRITE} to discard it"
+        if found["packages"] == self.packages:
+            return f"{begun} of a world without some of its constants; {_OVERWRITE} to discard it"
         return (
             f"{begun} with other packages ({found.get('packages')}, now {self.packages}), which may not give "
             f"the same bytes; resume it with those or {_OVERWRITE} to discard it"
@@ -337,6 +363,7 @@ class _Build:
             columns=self.columns,
             files=files.inventory(self.data),
             packages=self.packages,
+            world=self.recipe,
         ).write(self.data)
         files.replace_folder(self.data, self.path)
 

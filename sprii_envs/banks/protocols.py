@@ -42,7 +42,8 @@ class BankProtocol:
     systems : split → its systems, in the order of the episodes: a number of them, drawn from the declared ranges,
         or a population. Splits are drawn independently and share no system.
     rollouts : episodes of every system, of each kind if the behaviour has `episode_kinds`; or split → kind → episodes
-    steps : observations, so that an episode has `steps − 1` actions and rewards
+    steps : observations, so that an episode has `steps − 1` actions and rewards; the environment's time
+        limit does not bound them
     lengths : kind → planned observations where they are fewer than `steps`; the rest of the row is 0
     constants : physical constants handed to the environment's world, numbers or names such as a fluid's
     systems_per_chunk : the unit of work and of resuming; part of the recipe because each chunk has its own streams
@@ -364,10 +365,16 @@ _OURS = frozenset(PROTOCOLS)
 def register_protocol(protocol: BankProtocol) -> BankProtocol:
     """Make a protocol of one's own known by its name, for `sprii bank build NAME PATH --plugin MODULE`.
 
-    A call again replaces the one of that name. ValueError for a name of this package's, and for what is no protocol.
+    The same one may be registered again. ValueError for another under a name that is held, and for what is no protocol.
     """
     instance("protocol", protocol, of=BankProtocol)
     if protocol.name in _OURS:
         raise ValueError(f"the protocol {protocol.name!r} is one of this package; choose another name")
-    PROTOCOLS[protocol.name] = protocol
+    held = PROTOCOLS.setdefault(protocol.name, protocol)
+    if held != protocol:
+        raise ValueError(
+            f"the protocol {protocol.name!r} is registered already with other contents "
+            f"({held.differences(protocol)}); choose another name, or `del PROTOCOLS[{protocol.name!r}]` before"
+        )
+    PROTOCOLS[protocol.name] = protocol  # of a behaviour whose class was loaded anew
     return protocol

@@ -145,23 +145,33 @@ def simulate(protocol: BankProtocol, values: NDArray[np.float64], chunk: Chunk) 
         policy = protocol.behaviour.policy(actions, kind, rows, start, steps, part.kind)
         done = rollout(kind, rows, start, policy, steps=steps)
         length = np.where(done.ended.any(axis=1), done.ended.argmax(axis=1) + 1, part.length)
-        broken = ~np.isfinite(done.states).all(axis=2) & (np.arange(part.length) < length[:, None])
-        if broken.any():
-            row, t = np.argwhere(broken)[0]
-            raise ValueError(
-                f"protocol {protocol.name!r}: the state of an episode of system {chunk.first + row // part.episodes} "
-                f"is not finite at step {t}"
-            )
+        _check_finite(protocol, "state", done.states, length, chunk.first, part.episodes)
         place = slice(first, first + part.episodes)
         shape = (n, part.episodes)
         out["states"][:, place, : part.length] = done.states.reshape(*shape, part.length, -1)
         out["actions"][:, place, :steps] = done.actions.reshape(*shape, steps, -1)
         for name, recorded in {"rewards": done.rewards, **done.signals}.items():
+            if recorded.dtype.kind == "f":
+                _check_finite(protocol, name, recorded, length - 1, chunk.first, part.episodes)
             out[name][:, place, :steps] = recorded.reshape(*shape, steps)
         out["outcome"][:, place, 0] = length.reshape(shape)
         out["outcome"][:, place, 1] = _endings(kind, done.ended[:, -1], done.reasons).reshape(shape)
         first += part.episodes
     return {name: array.reshape(n * each, *array.shape[2:]) for name, array in out.items()}
+
+
+def _check_finite(
+    protocol: BankProtocol, name: str, recorded: NDArray[np.floating], counts: NDArray[Any], first: int, each: int
+) -> None:
+    """ValueError for what is not finite, (n, T, ...), among the first `counts` (n,) of an episode."""
+    broken = ~np.isfinite(recorded).reshape(*recorded.shape[:2], -1).all(axis=2)
+    broken &= np.arange(recorded.shape[1]) < counts[:, None]
+    if broken.any():
+        row, t = np.argwhere(broken)[0]
+        raise ValueError(
+            f"protocol {protocol.name!r}: the {name} of an episode of system {first + row // each} is not finite at "
+            f"step {t}"
+        )
 
 
 def _streams(protocol: BankProtocol, chunk: Chunk) -> Iterator[tuple[Part, np.random.Generator, np.random.Generator]]:

@@ -3,7 +3,7 @@
 bank/
   states.f32 …   one header-less file per column, episode-major, shape and dtype in the manifest
   episodes.npz   the EpisodeTable
-  bank.json      manifest: schema, protocol, columns, sizes and SHA-256 of every file, package versions
+  bank.json      manifest: schema, protocol, columns, sizes and SHA-256 of every file, package versions, the world
 """
 
 import contextlib
@@ -81,6 +81,8 @@ class Manifest:
     columns: tuple[Column, ...]
     files: Mapping[str, Mapping[str, Any]]  # file → {"bytes": int, "sha256": str}
     packages: Mapping[str, str]
+    world: Mapping[str, Any] | None = None
+    """What made it, as `worlds.recipe` tells; None in banks of before that was recorded."""
 
     @property
     def fingerprint(self) -> str:
@@ -88,7 +90,7 @@ class Manifest:
         return _fingerprint(self._content())
 
     def _content(self) -> dict[str, Any]:
-        return {
+        content = {
             "format": FORMAT,
             "schema": SCHEMA,
             "protocol": self.protocol.to_dict(),
@@ -97,6 +99,7 @@ class Manifest:
             "files": {name: dict(self.files[name]) for name in sorted(self.files)},
             "packages": dict(self.packages),
         }
+        return content if self.world is None else content | {"world": dict(self.world)}
 
     def write(self, folder: Path) -> None:
         """Write `bank.json` into `folder`, atomically."""
@@ -133,6 +136,7 @@ class Manifest:
                     name: {"bytes": int(f["bytes"]), "sha256": str(f["sha256"])} for name, f in data["files"].items()
                 },
                 packages=dict(data["packages"]),
+                world=dict(data["world"]) if "world" in data else None,
             )
             manifest._check_files()
             if manifest._content() != data:
@@ -156,8 +160,8 @@ class Manifest:
 
 
 def _fingerprint(content: Mapping[str, Any]) -> str:
-    """SHA-256 of a manifest's contents but the package versions, which are not data."""
-    counted = {key: value for key, value in content.items() if key != "packages"}
+    """SHA-256 of a manifest's contents but the package versions and the world's description, which are not data."""
+    counted = {key: value for key, value in content.items() if key not in ("packages", "world")}
     return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
 
 

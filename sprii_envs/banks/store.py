@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import files
-from sprii_envs.arguments import check, choice
+from sprii_envs.arguments import check, choice, shown
 from sprii_envs.banks.ranges import Ranges, ranges
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.relations.coercion import integer_array
@@ -51,6 +51,8 @@ class WindowStore(ABC):
         Rows that know their table are read as the episodes that they stand for. ValueError if these are of another
         store, and as `windows`.
         """
+        if not isinstance(w, WindowPairs):
+            raise StoreError(f"w is {shown(w)}; legal: the WindowPairs that WindowSampler.batch returns")
         recipient = self.windows(column, w.recipient, w.recipient_start, length)
         return recipient, self.windows(column, w.donor, w.donor_start, length)
 

@@ -151,7 +151,8 @@ class WindowSampler:
             raise ValueError(
                 f"{what} needs episodes of at least {needed} observations; {len(short)} of "
                 f"{len(self.lengths)} are shorter: episode {self._ids[short[0]]} has "
-                f"{self.lengths[short[0]]} (episodes {few(self._ids[short])})"
+                f"{self.lengths[short[0]]} (episodes {few(self._ids[short])}); leave them out of pairs and windows: "
+                f"table, short = table.without_short({needed})"
             )
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -29,7 +30,7 @@ from sprii_envs.properties import PersistentProperties, PersistentProperty, Syst
 from sprii_envs.relations import SAME_SYSTEM, PairSampler, WindowSampler
 from sprii_envs.vector import SpriiVectorEnv
 from sprii_envs.world import Ending, World, rollout
-from sprii_envs.world_checks import check_world
+from sprii_envs.world_checks import check_functions, check_world
 from sprii_envs.wrappers import ContextObservation, RepeatSystem, VectorContextObservation
 
 HERE = Path(__file__).parent
@@ -308,6 +309,15 @@ def test_the_command_line_builds_a_protocol_of_a_plugin(tmp_path):
     assert "d-clean" in wrong.stderr
 
 
+def test_a_protocol_keeps_its_name_to_itself(registry):
+    own = register_protocol(KITES.replace(name="my kites"))
+    again = own.replace()
+    assert register_protocol(again) is again  # as of a module that is loaded anew
+    with pytest.raises(ValueError, match=r"'my kites' is registered already .*\(seed: 0, not 1\); .*another name"):
+        register_protocol(own.replace(seed=1))
+    assert PROTOCOLS["my kites"] == own
+
+
 def test_protocols_of_this_package_cannot_be_replaced():
     with pytest.raises(ValueError, match="the protocol 'd-clean' is one of this package"):
         register_protocol(KITES.replace(name="d-clean"))
@@ -535,6 +545,15 @@ def _in_place(self, state, force, prepared):
     return state, {}
 
 
+def _hot(self, state, force, prepared):
+    after = Kite.step(self, state, force, prepared)[0]
+    return after, {"heat": np.where(after[:, 0] < 9e9, np.inf, 0.0)}
+
+
+def _reasons(where):
+    return {"reason": np.where(where, np.array("far", object), None)}
+
+
 COUNTER = iter(range(10**9))
 KITE_STEP = Kite.step
 WRONG = [
@@ -595,6 +614,20 @@ WRONG = [
      r"Mine.end returned an array \(7,\) of float64 as terminated; legal: .* of bool"),
     ({"end": lambda self, a, e: Ending(a[:, 0] > -9, info={"reason": np.full(len(a), "far", object)})},
      r"Mine.end returned the reason 'far'; legal: a reason that is in endings, \(\)"),
+    ({"reward": lambda self, s, f, a: np.log(a[:, 0])},
+     r"Mine.reward returned rewards of nan for the system \{'drag': .*; legal: finite numbers"),
+    ({"signals": {"heat": "float64"}, "step": _hot},
+     r"Mine.step returned the signal 'heat' of inf for the system \{'drag': .*; legal: finite numbers"),
+    ({"endings": ("far",), "end": lambda self, a, e: Ending(a[:, 0] > 9e9, info=_reasons(a[:, 0] < 9e9))},
+     r"Mine.end returned the reason 'far' where nothing ended; legal: None there"),
+    ({"endings": ("far",), "end": lambda self, a, e: Ending(a[:, 0] < 9e9, info=_reasons(a[:, 0] > 9e9))},
+     r"Mine.end returned no reason where an episode ended; legal: info\[\"reason\"\] of \('far',\) there"),
+    ({"endings": ("far",), "end": lambda self, a, e: Ending(truncated=a[:, 0] < 9e9)},
+     r"Mine.end returned no reason where an episode ended"),
+    *[({"reset_info": lambda self, s, name=name: {name: s[:, 0].copy()}},
+       rf"Mine.reset_info reports '{name}'; legal: .*extrapolated, final_info, final_obs, .*system_id")
+      for name in ("system_id", "persistent", "extrapolated", "final_obs", "final_info", "episode", "rollout", "_x")],
+    ({"end": lambda self, a, e: Ending(info={"persistent": a[:, 0].copy()})}, r"Mine.end reports 'persistent'; legal"),
     ({"observe": lambda self, s: s * 1.0},
      r"Mine.observe returned an array \(7, 6\) of float64; legal: an array \(7, 6\) of float32"),
     ({"observe": lambda self, s: s[:, :2].astype(np.float32, order="C")},
@@ -618,6 +651,68 @@ WRONG = [
 def test_what_a_function_does_wrong_is_named(functions, message):
     with pytest.raises(ValueError, match=message):
         check_world(of_kite(**functions))
+
+
+class Late(Kite):
+    """What `check_world` does not reach: a logarithm that fails far from where it looks."""
+
+    signals: ClassVar = {"depth": "float64"}
+    reached: ClassVar[float] = 4.0
+
+    def step(self, state, force, prepared):
+        return super().step(state, force, prepared)[0], {"depth": self._log(state) if self.loud else state[:, 0] * 1.0}
+
+    def reward(self, state, force, after):
+        return -after[:, 0] if self.loud else self._log(state)
+
+    def _log(self, state):
+        return np.log(self.reached - np.abs(state[:, 0]))
+
+    loud: ClassVar[bool] = False
+
+
+class Loud(Late):
+    loud: ClassVar[bool] = True
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("kind", "column"), [(Late, "rewards"), (Loud, "depth")])
+def test_a_bank_holds_finite_rewards_and_signals(kind, column, registry, tmp_path):
+    sprii_envs.register("test/Late-v0", kind)
+    check_functions(kind())
+    far = KITES.replace(env_id="test/Late-v0", steps=60)
+    with pytest.raises(
+        ValueError, match=rf"'kites': the {column} of an episode of system \d is not finite at step \d+"
+    ):
+        build(far, tmp_path / "far")
+    assert np.isfinite(build(far.replace(steps=4), tmp_path / "near")[column]).all()
+
+
+class Telling(Kite):
+    def reset_info(self, state):
+        return {"system_id": state[:, 0].copy()}
+
+
+def test_reserved_names_are_refused_at_the_first_reset():
+    with pytest.raises(ValueError, match=r"Telling.reset_info reports 'system_id'; legal"):
+        SpriiEnv(Telling()).reset(seed=0)
+    with pytest.raises(ValueError, match=r"Telling.reset_info reports 'system_id'; legal"):
+        SpriiVectorEnv(Telling(), num_envs=2).reset(seed=0)
+
+
+def test_the_sampler_names_the_remedy_for_episodes_that_ended(tmp_path):
+    bank = build(CELLARS, tmp_path / "bank")
+    pairs = PairSampler(bank.table, SAME_SYSTEM, seed=0)
+    least = int(bank.table["length"].min()) + 1
+    with pytest.raises(ValueError, match=rf"table, short = table.without_short\({least}\)"):
+        WindowSampler(bank.table, history=least - 2, horizon=2)
+    table, short = bank.table.without_short(least)
+    assert len(short) > 0
+    pairs = PairSampler(table, SAME_SYSTEM, seed=0, on_missing="drop").batch(0, 2)
+    windows = WindowSampler(table, history=least - 2, horizon=2).batch(0, pairs)
+    assert bank.read(windows, "states", least - 2)[0].shape == (2, least - 2, 1)
+    with pytest.raises(ValueError, match=r"w is None; legal: the WindowPairs that WindowSampler.batch returns"):
+        bank.read(None, "states", 4)  # type: ignore[arg-type]
 
 
 class Flat(Kite):
@@ -725,6 +820,7 @@ def test_the_page_runs_from_nothing_to_a_sampler(tmp_path, monkeypatch, registry
     first, *others = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert first.startswith("# kite.py\n")
     (tmp_path / "kite.py").write_text(first, encoding="utf-8")
+    PROTOCOLS.pop("kites", None)  # of the other worlds here
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
     told = {"__name__": "__main__"}

@@ -82,11 +82,11 @@ def test_damaged_manifests(copy):
 
 
 def forge(folder, change):
-    """Edit a manifest and its fingerprint, which is a SHA-256 of all else but the packages."""
+    """Edit a manifest and its fingerprint, a SHA-256 of all else but the packages and the world that made it."""
 
     def forged(manifest):
         change(manifest)
-        content = {key: value for key, value in manifest.items() if key not in ("packages", "fingerprint")}
+        content = {key: value for key, value in manifest.items() if key not in ("packages", "world", "fingerprint")}
         manifest["fingerprint"] = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     edit(folder, forged)
