@@ -99,13 +99,14 @@ def test_every_split_of_the_papers_banks():
         def __init__(self, protocol):
             self.splits, self.sealed_splits = tuple(protocol.systems), protocol.sealed_splits
 
+    ours = {name: protocol for name, protocol in PROTOCOLS.items() if protocol.env_id.startswith("sprii/")}
     found = {
         (name, split): type(population_of(Unbuilt(protocol), split))  # type: ignore[arg-type]
-        for name, protocol in PROTOCOLS.items()
+        for name, protocol in ours.items()
         for split in protocol.systems
     }
     assert {key for key, kind in found.items() if kind is Training} == {
-        (name, "train") for name in PROTOCOLS if name != "spring-sealed"
+        (name, "train") for name in ours if name != "spring-sealed"
     }
     assert {key for key, kind in found.items() if kind is Development} == {
         *((name, "validation") for name in ("d-clean", "spring", "poke-factorial", "poke-original")),

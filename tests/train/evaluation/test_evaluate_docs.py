@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[3]
 def test_the_page_runs(tmp_path, monkeypatch, capsys):
     pytest.importorskip("stable_baselines3")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "evaluate.md").read_text(), re.DOTALL)
     assert len(blocks) == 6
     told: dict = {}
