@@ -168,7 +168,8 @@ def native(n: int, limit: int, mode: AutoresetMode, **kwargs):
 
 
 def foreign(n: int, limit: int, mode: AutoresetMode, kind=SyncVectorEnv, wrap=lambda env: env):
-    return kind([lambda: wrap(gym.make(ID, max_episode_steps=limit))] * n, autoreset_mode=mode)
+    """`sprii_envs:` is for processes that are spawned, as they are once torchrl has been imported."""
+    return kind([lambda: wrap(gym.make(f"sprii_envs:{ID}", max_episode_steps=limit))] * n, autoreset_mode=mode)
 
 
 def same(a, b) -> bool:
@@ -302,7 +303,7 @@ def test_vectors_with_contexts_and_snapshots():
 
 def test_a_vector_that_forgets_resets_is_told_of():
     """Gymnasium's processes without shared memory reset an ended slot again in the next step."""
-    make = lambda: gym.make(ID, max_episode_steps=1)  # noqa: E731
+    make = lambda: gym.make(f"sprii_envs:{ID}", max_episode_steps=1)  # noqa: E731
     env = VectorRepeatSystem(AsyncVectorEnv([make], shared_memory=False))
     try:
         env.reset(seed=0)

@@ -657,7 +657,7 @@ def test_a_reader_that_has_gone_is_no_error_to_tell_of(arguments, unbuffered):
 @pytest.mark.skipif(os.name != "posix", reason="signals a process group")
 def test_two_interrupts_of_a_build_end_it(tmp_path):
     """The second came while workers ended, of which one kept a lock that the other waited for."""
-    command = [*SPRII, "bank", "build", "poke-factorial", str(tmp_path / "bank"), "--no-frames", "--rollouts", "40"]
+    command = [*SPRII, "bank", "build", "poke-factorial", str(tmp_path / "bank"), "--no-frames", "--rollouts", "200"]
     process = subprocess.Popen(
         [*command, "--workers", "2"],
         stdout=subprocess.DEVNULL,
