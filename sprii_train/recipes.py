@@ -74,6 +74,25 @@ class Continued(Recipe):
     """An arm whose selected checkpoint is trained further by prediction alone, in a setting with such a stage."""
 
 
+@dataclass(frozen=True)
+class Adapted(Recipe):
+    """An arm of a setting with several learners.
+
+    Attributes:
+        learner: `geps`, `coda` or `amortised`.
+        donors: who is whose donor among the histories of a batch, see `fields.environments`.
+    """
+
+    learner: str = "amortised"
+    donors: str = "matched"
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        super().__post_init__()
+        check(self, choice, "learner", legal=("geps", "coda", "amortised"))
+        check(self, choice, "donors", legal=("matched", "random", "own"))
+
+
 def _named(*recipes: Recipe) -> dict[str, Recipe]:
     return {recipe.name: recipe for recipe in recipes}
 
@@ -151,8 +170,27 @@ FHN_RECIPES: dict[str, Recipe] = _named(
 """Fields of FitzHugh–Nagumo (`app:nod-fhn-profile`): prediction only; codes of two trajectories of a system aligned
 first; codes of two systems. Align's schedule is of the training, `fhn.schedule`."""
 
+_ONE_EACH, _CROSS = Objective(native_on="recipients"), Objective(lambda_x=1.0)
+ADAPTED_RECIPES: dict[str, Recipe] = _named(
+    Adapted("geps", "GEPS", _ONE_EACH, learner="geps"),
+    Adapted("coda", "CoDA", _ONE_EACH, learner="coda"),
+    Adapted("coda-plain", "Plain", Objective()),
+    Adapted("coda-cross", "Matched Cross", _CROSS),
+    Adapted("coda-random", "Random Cross", _CROSS, donors="random"),
+    Adapted("coda-duplicate", "Duplicate Self", _CROSS, donors="own"),
+)
+"""Codes adapted to a case, and a history encoder before CoDA's frozen decoder with a second prediction from the
+partner's history, from another system's or from its own (`app:coda-sprii`)."""
+
 EVERY_RECIPE: dict[str, Recipe] = (
-    RECIPES | POKE_RECIPES | SPRING_RECIPES | CONTROL_RECIPES | PARTNER_RECIPES | FIELD_RECIPES | FHN_RECIPES
+    RECIPES
+    | POKE_RECIPES
+    | SPRING_RECIPES
+    | CONTROL_RECIPES
+    | PARTNER_RECIPES
+    | FIELD_RECIPES
+    | FHN_RECIPES
+    | ADAPTED_RECIPES
 )
 
 

@@ -39,12 +39,19 @@ FINDINGS = (
     Finding(
         "Predictive performance: persistent context lowers held-out errors",
         "tab:main-task, tab:extended-validation, app:task-complete.",
-        ("tab:v3-spring-sealed", "tab:spring-complete", "tab:spring-cost", "tab:v3-nod-native", "tab:nod-mechanism"),
+        (
+            "tab:v3-spring-sealed",
+            "tab:spring-complete",
+            "tab:spring-cost",
+            "tab:v3-nod-native",
+            "tab:nod-mechanism",
+            "tab:burgers-adaptation-cost",
+            "tab:coda-host-results",
+        ),
         (
             "TDS, FCRL, CPC, RSSM and other encoders on SpringWorld",
             "CaDM, FCRL, NOD, DALI and TDS under D-Clean's common reader",
             "CoPhy (tab:v3-collision, tab:balls-heldout)",
-            "GEPS and CoDA on Burgers (tab:burgers-adaptation-cost)",
             "Swimmer with fixed weights (tab:v3-swimmer)",
             "Baxter and RH20T (tab:v3-rh-risk, fig:baxter-selectivity)",
         ),

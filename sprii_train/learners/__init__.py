@@ -8,6 +8,8 @@ from torch import nn
 
 from sprii_train.learners.ad import AD, ADConfig
 from sprii_train.learners.cadm import CaDM, CaDMConfig
+from sprii_train.learners.coda import AmortisedCoDA, AmortisedCoDAConfig, CoDA, CoDAConfig
+from sprii_train.learners.geps import GEPS, GEPSConfig
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.learners.nod import NOD, NODConfig
 from sprii_train.learners.nod_hier import NODHier, NODHierConfig
@@ -18,17 +20,26 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "ad": (AD, ADConfig),
     "nod": (NOD, NODConfig),
     "nod-hier": (NODHier, NODHierConfig),
+    "coda": (CoDA, CoDAConfig),
+    "coda-amortised": (AmortisedCoDA, AmortisedCoDAConfig),
+    "geps": (GEPS, GEPSConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
 __all__ = [
     "AD",
+    "GEPS",
     "JEPA",
     "LEARNERS",
     "NOD",
     "ADConfig",
+    "AmortisedCoDA",
+    "AmortisedCoDAConfig",
     "CaDM",
     "CaDMConfig",
+    "CoDA",
+    "CoDAConfig",
+    "GEPSConfig",
     "JEPAConfig",
     "NODConfig",
     "NODHier",

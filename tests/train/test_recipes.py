@@ -9,6 +9,7 @@ from sprii_envs.banks import Bank
 from sprii_envs.relations import SAME_ROLLOUT, SAME_SYSTEM, Derangement, PairSampler, Uniform
 from sprii_train.protocol import Objective
 from sprii_train.recipes import (
+    ADAPTED_RECIPES,
     CONTROL_RECIPES,
     EVERY_RECIPE,
     FHN_RECIPES,
@@ -79,7 +80,10 @@ def test_the_arms_of_pokeworld_and_springworld():
         "weights-0.25-0.1": (0.25, 0.1), "weights-4-0.1": (4.0, 0.1),
         "weights-1-0.025": (1.0, 0.025), "weights-1-0.4": (1.0, 0.4),
     }  # fmt: skip
-    own = (RECIPES, POKE_RECIPES, SPRING_RECIPES, CONTROL_RECIPES, PARTNER_RECIPES, FIELD_RECIPES, FHN_RECIPES)
+    own = (
+        RECIPES, POKE_RECIPES, SPRING_RECIPES, CONTROL_RECIPES, PARTNER_RECIPES, FIELD_RECIPES, FHN_RECIPES,
+        ADAPTED_RECIPES,
+    )  # fmt: skip
     assert len(EVERY_RECIPE) == sum(map(len, own))
     assert all(arm.name == name and arm.context == "split" for name, arm in (POKE_RECIPES | SPRING_RECIPES).items())
     assert len({arm.label for arm in EVERY_RECIPE.values()}) == len(EVERY_RECIPE)

@@ -1,5 +1,6 @@
 """What is measured of a trained source; each returns a JSON row."""
 
+from sprii_train.experiments.measures.adaptive import adaptive
 from sprii_train.experiments.measures.atlas import atlas
 from sprii_train.experiments.measures.bottleneck import bottleneck
 from sprii_train.experiments.measures.components import components
@@ -29,6 +30,7 @@ from sprii_train.experiments.sources import Measure
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
+        Measure("adaptive", adaptive, ("adapt",), readers=False, seconds=70.0),
         Measure("atlas", atlas, readers=False, seconds=20.0),
         # An update of six horizons takes three times as long.
         Measure("bottleneck", bottleneck, ("present",), reader_fits=4 * 3),

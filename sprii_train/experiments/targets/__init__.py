@@ -3,6 +3,7 @@
 from sprii_train.experiments.targets.aliases import OTHER_LABELS
 from sprii_train.experiments.targets.base import INFERRED, Group, Pairings, Target, Unit
 from sprii_train.experiments.targets.burgers import BURGERS_TARGETS
+from sprii_train.experiments.targets.burgers_adaptive import BURGERS_ADAPTIVE_TARGETS
 from sprii_train.experiments.targets.composed import COMPOSED, Composed
 from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
 from sprii_train.experiments.targets.dclean_full import D_CLEAN_FULL_TARGETS
@@ -51,6 +52,7 @@ TARGETS: dict[str, Target] = {
         *OVERCOOKED_TARGETS,
         *BURGERS_TARGETS,
         *FHN_TARGETS,
+        *BURGERS_ADAPTIVE_TARGETS,
     )
 }
 

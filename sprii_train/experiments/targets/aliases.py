@@ -29,6 +29,14 @@ OTHER_LABELS: dict[str, str] = {
         "tab:v3-nod-native": ("tab:nod-protocol-record", "tab:external-burgers-control", "setting:burgers"),
         "tab:nod-mechanism": ("tab:nod-donor-use", "tab:nod-donor-controls", "tab:external-burgers-probes"),
         "tab:fhn-breadth": ("fig:visual-fhn-history", "setting:fhn"),
+        "tab:coda-host-results": (
+            "tab:coda-host-design",
+            "tab:coda-host-contrasts-0",
+            "tab:coda-host-contrasts-50",
+            "tab:coda-host-probes",
+            "tab:coda-host-cost",
+            "setting:burgers-adaptive",
+        ),
     }.items()
     for alias in others
 }

@@ -52,7 +52,7 @@ KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank s
 
 def family(world: str) -> str:
     """`poke` for `poke-r8`."""
-    return world if world in ("d-clean", "spring", "overcooked", "burgers") else "poke"
+    return world if world in ("d-clean", "spring", "overcooked", "burgers", "burgers-adaptive") else "poke"
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +64,14 @@ def measured(poke_bank: Bank, spring_bank: Bank, field_bank: Store, cells_root: 
         patch.setitem(SETTINGS, "spring", replace(SETTINGS["spring"], sealed=Built(SPRING_SEALED_SMALL)))
         spent = SETTINGS["burgers"].budget("smoke")
         fields = replace(spent.train, steps=10, seed=1234)
+        codes = SETTINGS["burgers-adaptive"].budget("smoke")
         cells = (
             cell_of(poke_bank, "poke", "structure"), cell_of(spring_bank, "spring"), cell_of(d_clean, "d-clean"),
             cell_of(field_bank, "burgers", "nod-continued", learner=spent.learner, train=fields),
+            cell_of(
+                field_bank, "burgers-adaptive", "coda-cross", learner=codes.learner,
+                train=replace(codes.train, seed=1234),
+            ),
         )  # fmt: skip
         for cell in cells:
             groups = [g for t in TARGETS.values() for g in t.groups if t.label in READ and isinstance(g, Group)]

@@ -10,8 +10,20 @@ from tiny_worlds import POKE_LEARNER
 
 from sprii_envs.banks import Bank
 from sprii_train.experiments.graphs import random_graph
+from sprii_train.fields.environments import EnvironmentWindows
 from sprii_train.fields.windows import FieldWindows
-from sprii_train.learners import LEARNERS, ADConfig, CaDMConfig, NODConfig, NODHierConfig, learner_of, register_learner
+from sprii_train.learners import (
+    LEARNERS,
+    ADConfig,
+    AmortisedCoDAConfig,
+    CaDMConfig,
+    CoDAConfig,
+    GEPSConfig,
+    NODConfig,
+    NODHierConfig,
+    learner_of,
+    register_learner,
+)
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
 from sprii_train.learners.nod_hier import FieldWindows as ChainWindows
 from sprii_train.protocol import check_learner, training_loss
@@ -26,13 +38,21 @@ CONFIGS: dict[str, Any] = {
     "ad": ADConfig(inputs=12, steps=7, width=16, layers=1, heads=2),
     "nod": NODConfig(points=9, frames=5, widths=(4, 4), head=4, branch=8, trunk=8, rank=4, queries=16),
     "nod-hier": NODHierConfig(width=6, layers=2, modes=3, condition_width=5),
+    "coda": CoDAConfig(points=9, frames=5, width=4, adapt_steps=2),
+    "coda-amortised": AmortisedCoDAConfig(points=9, frames=5, width=4, widths=(4,), pool=2, hidden=4),
+    "geps": GEPSConfig(points=9, frames=5, width=4, kernel=3, adapt_steps=2),
 }
-WITHOUT_CONTEXTS = ("cadm", "ad", "nod", "nod-hier")
+WITHOUT_CONTEXTS = tuple(name for name in CONFIGS if name != "jepa")
 PAIRS = 6
 
 
 def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
     """A batch of the recipe; AD's episodes of play and fields lie in no bank of bodies."""
+    if isinstance(config, CoDAConfig | GEPSConfig):
+        fields = torch.from_numpy(
+            np.random.default_rng(0).normal(size=(2 * PAIRS, config.frames, config.points)).astype(np.float32)
+        )
+        return EnvironmentWindows(fields, torch.arange(PAIRS).repeat(2), fields)
     if isinstance(config, NODConfig):
         fields = np.random.default_rng(0).normal(size=(2, 2 * PAIRS, config.frames, config.points))
         return FieldWindows(*torch.from_numpy(fields.astype(np.float32)))
