@@ -324,6 +324,7 @@ def test_numbers_of_partners_are_numbers(option, value, monkeypatch, capsys, tmp
 
 
 def test_bank_list_names_what_can_be_built(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
     from sprii_envs.banks import PROTOCOLS
     from sprii_envs.fields.bank import PROTOCOLS as FIELDS
 

@@ -106,7 +106,7 @@ def other(value: object) -> object:
     if isinstance(value, int):
         return value + 1
     if isinstance(value, tuple):
-        return (*value, value[-1] + 5)
+        return (*value, value[-1] + 5) if value else ((0, 1e-3),)  # the rates of a training
     return {
         "split": "monolithic", "pooled": "step", "fp32": "bf16", "cpu": "cuda",
     }.get(str(value), f"{value}x")  # fmt: skip
