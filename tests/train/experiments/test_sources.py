@@ -136,6 +136,7 @@ def test_results_are_by_measure_and_by_the_readers_that_it_fits(poke_bank: Bank)
     assert (fits.result, fits.arrays) == ("value-3x100-10.json", "value-3x100-10.safetensors")
     readerless = {name for name, measure in MEASURES.items() if not measure.readers}
     assert readerless == {
+        "adaptive",
         "atlas",
         "control",
         "cost",
