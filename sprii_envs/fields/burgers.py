@@ -11,7 +11,7 @@ Every row is integrated with steps of its own, so its bits do not depend on whic
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.arguments import integer, number
+from sprii_envs.arguments import integer, number, shown
 
 Array = NDArray[np.float64]
 
@@ -68,16 +68,21 @@ def solve(start: Array, viscosity: ArrayLike, *, frames: int = 101, duration: fl
     """Fields (N, frames, cells) at equal times 0 … `duration`, from `start` (N, cells) under ν (N,) or a number.
 
     Raises:
-        ValueError: for a start that is not finite or of fewer than 8 cells, a ν that is negative or not finite, fewer
-            than 2 frames, or a duration that is not positive.
+        ValueError: for a start that is not finite or of fewer than 8 cells, a ν that is negative or not finite, more or
+            fewer ν than starts, fewer than 2 frames, or a duration that is not positive.
     """
     frames, duration = integer("frames", frames, least=2), number("duration", duration, above=0.0)
     u = np.array(start, np.float64, ndmin=2)
-    if u.ndim != 2 or u.shape[1] < 8 or not np.isfinite(u).all():
-        raise ValueError(f"start has shape {np.shape(start)}; legal: finite numbers (N, cells), 8 cells at least")
-    nu = np.broadcast_to(np.asarray(viscosity, np.float64), len(u))
+    if u.ndim != 2 or u.shape[1] < 8:
+        raise ValueError(f"start has shape {np.shape(start)}; legal: (N, cells), 8 cells at least")
+    if not np.isfinite(u).all():
+        raise ValueError("start is not finite: it holds NaN or infinity; legal: finite numbers")
+    nu = np.asarray(viscosity, np.float64)
+    if nu.shape not in ((), (len(u),)):
+        raise ValueError(f"viscosity has shape {nu.shape}; legal: a number, or one for each of {len(u)} fields")
     if not (np.isfinite(nu) & (nu >= 0.0)).all():
-        raise ValueError(f"viscosity is {viscosity!r}; legal: finite numbers >= 0, one for each of {len(u)} fields")
+        raise ValueError(f"viscosity is {shown(viscosity)}; legal: finite numbers >= 0")
+    nu = np.broadcast_to(nu, len(u))
     n, cells = u.shape
     dx, each = LENGTH / cells, duration / (frames - 1)
     square = (2.0 * np.pi / LENGTH * np.arange(cells // 2 + 1)) ** 2

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.arguments import choice, integer, number
+from sprii_envs.arguments import choice, integer, number, numbers, shown
 
 Array = NDArray[np.float64]
 Change = Callable[[Array], Array]
@@ -85,22 +85,33 @@ def solve(
 
     Args:
         start: (N, 2, side, side).
-        step: of time; by default the solver's own. A whole number of steps, at most this long, lies between frames.
-        diffusion: D_u and D_v.
+        step: of time; by default the solver's own. It is shortened to the longest that divides the time between frames.
+        diffusion: D_u and D_v, not negative.
 
     Raises:
-        ValueError: for other shapes, a start that is not finite, an unknown solver or a step that is not positive;
-            FloatingPointError where the fields run away, as those of rk4 do with too long a step.
+        ValueError: for other shapes, a start that is not finite, an unknown solver, a step that is not positive, or a
+            negative β or diffusion, under which fields grow without bound; FloatingPointError where the fields run
+            away, as those of rk4 do with too long a step.
     """
     frames, duration = integer("frames", frames, least=2), number("duration", duration, above=0.0)
     choice("solver", solver, legal=STEPS)
     longest = STEPS[solver] if step is None else number("step", step, above=0.0)
     fields = np.array(start, np.float64)
-    if fields.ndim != 4 or fields.shape[1] != 2 or fields.shape[2] != fields.shape[3] or not np.isfinite(fields).all():
-        raise ValueError(f"start has shape {np.shape(start)}; legal: finite numbers (N, 2, side, side)")
-    told = np.broadcast_to(np.asarray(parameters, np.float64), (len(fields), 2))
-    if not np.isfinite(told).all():
-        raise ValueError(f"parameters are {parameters!r}; legal: finite numbers (N, 2) or (2,)")
+    if fields.ndim != 4 or fields.shape[1] != 2 or fields.shape[2] != fields.shape[3]:
+        raise ValueError(f"start has shape {np.shape(start)}; legal: (N, 2, side, side)")
+    if not np.isfinite(fields).all():
+        raise ValueError("start is not finite: it holds NaN or infinity; legal: finite numbers")
+    told = np.asarray(parameters, np.float64)
+    if told.shape not in ((2,), (len(fields), 2)):
+        raise ValueError(
+            f"parameters have shape {told.shape}; legal: pairs (k, beta), shape (2,) or ({len(fields)}, 2), one for "
+            "each start"
+        )
+    if not np.isfinite(told).all() or (told[..., 1] < 0.0).any():
+        raise ValueError(f"parameters are {shown(parameters)}; legal: finite pairs (k, beta), beta >= 0")
+    told = np.broadcast_to(told, (len(fields), 2))
+    if len(diffusion := numbers("diffusion", diffusion, least=0.0)) != 2:
+        raise ValueError(f"diffusion is {diffusion}; legal: D_u and D_v")
     each = duration / (frames - 1)
     count = int(np.ceil(each / longest - 1e-9))
     out = np.empty((len(fields), frames, *fields.shape[1:]))

@@ -127,7 +127,8 @@ class BurgersProtocol(FieldProtocol):
         check(self, integer, "validation", "id_test", "viscous_ood", "inviscid_ood")
         check(self, numbers, "viscosities", some=True, above=0.0)
         check(self, numbers, "outer", above=0.0)
-        _differ("viscosities and outer", (*self.viscosities, *self.outer))
+        names = [burgers_labels(nu, 0, "")["system"] for nu in (*self.viscosities, *self.outer)]
+        _differ("viscosities and outer, named by six digits,", names)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -177,7 +178,8 @@ class FHNProtocol(FieldProtocol):
         seed: of the initial fields.
         side: of the square, even; 128 is the paper's, and coarser ones do not resolve all that u does.
         frames: stored, at equal times 0 … `duration`.
-        solver, step: of `fhn.solve`; a step of None is the solver's own.
+        solver, step: of `fhn.solve`; a step divides the time between frames, and None is the solver's own, shortened
+            where it does not.
         systems, inside, outside: (k, β) of each.
 
     Raises:
@@ -208,6 +210,12 @@ class FHNProtocol(FieldProtocol):
         check(self, number, "duration", above=0.0)
         check(self, choice, "solver", legal=fhn.STEPS)
         check(self, number, "step", above=0.0, optional=True)
+        if self.step is not None:
+            each = self.duration / (self.frames - 1)
+            if round(each / self.step) < 1 or abs(each / self.step - round(each / self.step)) > 1e-9:
+                raise ValueError(
+                    f"FHNProtocol.step is {self.step}; legal: what divides the {each:g} between frames, or None"
+                )
         check(self, integers, "train_cases", some=True)
         check(self, integers, "validation_cases", "test_cases")
         cases = (*self.train_cases, *self.validation_cases, *self.test_cases)
@@ -217,6 +225,8 @@ class FHNProtocol(FieldProtocol):
             pairs = tuple(numbers(f"FHNProtocol.{name}[{i}]", pair) for i, pair in enumerate(given))
             if (name == "systems" and not pairs) or any(len(pair) != 2 for pair in pairs):
                 raise ValueError(f"FHNProtocol.{name} is {given}; legal: pairs (k, beta)")
+            if negative := [pair for pair in pairs if pair[1] < 0.0]:
+                raise ValueError(f"FHNProtocol.{name} holds {negative[0]}; legal: pairs (k, beta), beta >= 0")
             object.__setattr__(self, name, pairs)
         _differ("systems", [fhn_labels(*s, 0, "")["system"] for s in (*self.systems, *self.inside, *self.outside)])
 
@@ -258,7 +268,7 @@ class FHNProtocol(FieldProtocol):
 
 def _differ(what: str, values: Sequence[Any]) -> None:
     if twice := sorted({value for value in values if values.count(value) > 1}):
-        raise ValueError(f"{what} hold {twice[0]} twice; legal: values that differ")
+        raise ValueError(f"{what} hold {twice[0]} twice; legal: each once")
 
 
 BURGERS, FHN = BurgersProtocol(), FHNProtocol()

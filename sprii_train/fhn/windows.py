@@ -29,7 +29,8 @@ LONGEST = 56
 """Frames that a chain spans at most."""
 
 SYMMETRIES = 10
-"""Identity, transpose, quarter turns 1 to 4, and rolls by a quarter and by three quarters along each axis."""
+"""Identity, transpose, quarter turns 1 to 4 (the fourth is the identity again, as in the release), rolls by
+a quarter and by three quarters along each axis."""
 
 
 def chains(heads: tuple[int, ...] = (1, 3, 9, 27)) -> Rows:

@@ -154,7 +154,7 @@ class AmortisedCoDA(Forecaster):
 
     def encode_history(self, history: Tensor) -> Tensor:
         """Trajectories (B, T, X) → codes (B, code)."""
-        return self.encoder(history)
+        return self.encoder(self.rings("histories", history, self.config.frames, self.config.points))
 
     def native_loss(self, batch: Batch, codes: Codes) -> tuple[Tensor, dict[str, Tensor]]:
         """The error of every window with its own code, and the codes' penalty."""

@@ -23,6 +23,8 @@ from sprii_train.protocol import Batch, Codes, self_loss
 
 SLOPE = 0.5
 """That every Swish begins with."""
+ENDS = 1e-4
+"""By which the ends of a field may differ, in its largest value."""
 AT_ONCE = 8
 """Trajectories whose codes are adapted side by side: the fastest of 4 to 32 on a CPU, and it bounds memory."""
 
@@ -117,12 +119,24 @@ class Forecaster(nn.Module):
         return torch.zeros_like(codes[:, 0])
 
     def checked(self, windows: FieldWindows | EnvironmentWindows) -> None:
-        """ValueError for trajectories of another size than the config's."""
-        c, found = self.config, tuple(windows.fields.shape[1:])
-        if found != (c.frames, c.points):
+        """ValueError for fields that are no trajectories of the config's size, or hold NaN, or whose ends differ."""
+        self.rings("trajectories", windows.fields, self.config.frames, self.config.points)
+
+    def rings(self, what: str, fields: Tensor, *shape: int) -> Tensor:
+        """Fields (B, *shape); ValueError for another shape, what is not finite, and ends that differ."""
+        name, found = type(self).__name__, tuple(fields.shape[1:])
+        if found != shape:
+            names = " (frames, points)" if len(shape) == 2 else " (points,)"
+            raise ValueError(f"{name} was made for {what} of shape {shape}{names}, got {found}")
+        if not fields.isfinite().all():
+            raise ValueError(f"{name}: the {what} are not finite; legal: finite numbers")
+        apart = (fields[..., 0] - fields[..., -1]).abs()
+        if (apart > ENDS * fields.abs().amax(-1)).any():
             raise ValueError(
-                f"{type(self).__name__} was made for trajectories of shape {(c.frames, c.points)}, got {found}"
+                f"{name}: the ends of {what} differ by up to {float(apart.max()):g}; legal: the last point is the "
+                "first again, for fields lie on a ring"
             )
+        return fields
 
     # Operations of a learner
 
@@ -132,6 +146,9 @@ class Forecaster(nn.Module):
 
     def predict(self, z_s: Tensor, z_p: Tensor, u: tuple[Tensor, Tensor] | None) -> Tensor:
         """First frames and codes → trajectories (B, T, X); `u` are the true ones, and restarts (B, frames) there."""
+        self.rings("first frames", z_s, self.config.points)
+        if z_p.shape != (legal := (len(z_s), self.config.code)):
+            raise ValueError(f"{type(self).__name__} got codes of shape {tuple(z_p.shape)}; legal: {legal}")
         if u is None:
             return self.forecast(z_s.unsqueeze(1), z_p)
         return self.forecast(u[0], z_p, u[1][0].nonzero().flatten().cpu())
@@ -182,7 +199,12 @@ class PerEnvironment(Forecaster):
     def encode_history(self, history: Tensor) -> Tensor:
         """Systems (B,) → their codes; trajectories (B, T, X) → codes adapted to them."""
         if history.ndim == 1:
+            if history.is_floating_point() or ((history < 0) | (history >= len(self.codes))).any():
+                raise ValueError(
+                    f"{type(self).__name__} has codes of the systems 0 to {len(self.codes) - 1}, got {history.tolist()}"
+                )
             return self.codes[history]
+        self.rings("histories", history, self.config.frames, self.config.points)
         return self.adapt(history, self.start.detach().expand(len(history), -1))
 
     def native_loss(self, batch: Batch, codes: Codes) -> tuple[Tensor, dict[str, Tensor]]:

@@ -165,7 +165,10 @@ class NODHier(nn.Module):
         return Batch(history=windows.context, current=windows.start, u=windows.actions, y=windows.targets)
 
     def encode_history(self, history: Tensor) -> Tensor:
-        """Context frames (B, frames, 2, side, side) → z_p (B, latent)."""
+        """Context frames (B, frames, 2, side, side) → z_p (B, latent); ValueError for another shape."""
+        frames, shape = self.config.frames, tuple(history.shape)
+        if len(shape) != 5 or shape[1:3] != (frames, FIELDS) or (self.config.coordinates and shape[3] != shape[4]):
+            raise ValueError(f"history has shape {shape}; legal: (B, {frames}, {FIELDS}, side, side)")
         x = self.placed(history.flatten(1, 2))
         for layer in self.condition:
             x = F.gelu(layer(x))
@@ -178,6 +181,8 @@ class NODHier(nn.Module):
     def predict(self, z_s: Tensor, z_p: Tensor, u: Tensor) -> Tensor:
         """A flat start, codes and a chain of heads (B, L) → frames (B, L, 2, side, side), each from the one before."""
         side = round((z_s.shape[1] / FIELDS) ** 0.5)
+        if z_s.shape[1:] != (FIELDS * side**2,):
+            raise ValueError(f"z_s has shape {tuple(z_s.shape)}; legal: (B, {FIELDS}·side²), of `encode_current`")
         return self.rollout(z_s.view(len(z_s), FIELDS, side, side), z_p, u)
 
     def horizon_losses(self, prediction: Tensor, y: Tensor) -> Tensor:
@@ -196,7 +201,12 @@ class NODHier(nn.Module):
     # Parts
 
     def rollout(self, start: Tensor, code: Tensor, heads: Tensor) -> Tensor:
-        """Starts (B, 2, side, side), codes (B, latent) and heads (B, L) → frames (B, L, 2, side, side)."""
+        """Starts (B, 2, side, side), codes (B, latent) and heads (B, L) → frames (B, L, 2, side, side).
+
+        ValueError for other shapes, and for heads that are no positions in `NODHierConfig.heads`.
+        """
+        if heads.ndim != 2 or not heads.shape[1]:
+            raise ValueError(f"heads have shape {tuple(heads.shape)}; legal: (B, L), at least one of each")
         frames, now = [], start
         for head in heads.unbind(1):
             now = self.jump(now, code, head)
@@ -204,7 +214,17 @@ class NODHier(nn.Module):
         return torch.stack(frames, dim=1)
 
     def jump(self, frame: Tensor, code: Tensor, head: Tensor) -> Tensor:
-        """Frames (B, 2, side, side) after a jump of heads (B,)."""
+        """Frames (B, 2, side, side) after a jump of heads (B,); ValueError as `rollout`."""
+        shape, b, known = tuple(frame.shape), len(frame), len(self.config.heads)
+        if len(shape) != 4 or shape[1] != FIELDS or shape[2] != shape[3]:
+            raise ValueError(f"a frame has shape {shape}; legal: (B, {FIELDS}, side, side)")
+        for name, found, legal in (("codes", code, (b, self.config.latent)), ("heads", head, (b,))):
+            if found.shape != legal:
+                raise ValueError(f"{name} have shape {tuple(found.shape)}; legal: {legal}, a row for each frame")
+        if head.is_floating_point() or ((head < 0) | (head >= known)).any():
+            raise ValueError(
+                f"heads are {head.tolist()}; legal: 0 to {known - 1}, positions in the heads {self.config.heads}"
+            )
         told = torch.cat([code, F.one_hot(head, len(self.config.heads)).to(code.dtype)], dim=1)
         over = told[:, :, None, None].expand(-1, -1, *frame.shape[-2:])
         x = self.lift(self.placed(torch.cat([frame, over], dim=1)))

@@ -137,8 +137,8 @@ def _adapted_tables(rows: Sequence[Row]) -> list[Table]:
         label = str(own[0]["label"])
         lines += [[label, "50 steps", *_errors(own, "code50")], [label, "none", *_errors(own, "zero")]]
     costs = [
-        [str(own[0]["label"]), str(own[0]["parameters"]), *(spread(spread_of(own, path)) for path in
-         ("train_seconds", "seconds.adapt", "seconds.forecast"))]
+        [str(own[0]["label"]), str(own[0]["parameters"]), _fit_seconds(spread_of(own, "train_seconds")),
+         *(spread(spread_of(own, path)) for path in ("seconds.adapt", "seconds.forecast"))]
         for own in arms.values()
     ]  # fmt: skip
     return [
@@ -152,7 +152,7 @@ def _adapted_tables(rows: Sequence[Row]) -> list[Table]:
             "Cost, seconds",
             ["Method", "Parameters", "Fitting", "Adaptation a query", "Forecast a query"],
             costs,
-            "Measured on one thread of a machine that may have had other work.",
+            "Measured on one thread of a machine that may have had other work; fits to a tenth of a second.",
         ),
     ]
 
@@ -245,23 +245,32 @@ def _probes(arms: dict[str, list[Row]]) -> Table:
     )
 
 
+def _fit_seconds(value: Spread | None) -> str:
+    """Of a fit: runs keep them to a tenth, so less is not known."""
+    if value is None or value.mean >= 10:
+        return spread(value)
+    if value.mean < 0.1:
+        return "< 0.1"
+    return f"{value.mean:.1f}" + (f" ± {value.sd:.1f}" if value.sd == value.sd else "")
+
+
 def _costs(arms: dict[str, list[Row]]) -> Table:
     rows = {
         "Trainable parameters of the encoder": lambda own: str(own[0]["encoder_parameters"]),
-        "Encoder fitting": lambda own: spread(spread_of(own, "stages.encoder_seconds")),
+        "Encoder fitting": lambda own: _fit_seconds(spread_of(own, "stages.encoder_seconds")),
         "Code-0: encoder": lambda own: spread(spread_of(own, "seconds.encode")),
         "Forecast": lambda own: spread(spread_of(own, "seconds.forecast")),
         "Code-50: adaptation": lambda own: spread(spread_of(own, "seconds.adapt")),
-        "Shared: decoder fitting": lambda own: spread(spread_of(own, "stages.decoder_seconds")),
-        "Shared: teacher codes": lambda own: spread(spread_of(own, "stages.teacher_seconds")),
-        "Shared: fit to them": lambda own: spread(spread_of(own, "stages.teacher_fit_seconds")),
+        "Shared: decoder fitting": lambda own: _fit_seconds(spread_of(own, "stages.decoder_seconds")),
+        "Shared: teacher codes": lambda own: _fit_seconds(spread_of(own, "stages.teacher_seconds")),
+        "Shared: fit to them": lambda own: _fit_seconds(spread_of(own, "stages.teacher_fit_seconds")),
     }
     return Table(
         "Cost, seconds: a fit, or a query",
         ["Quantity", *(str(own[0]["label"]) for own in arms.values())],
         [[name, *(cell(own) for own in arms.values())] for name, cell in rows.items()],
-        "Measured on one thread of a machine that may have had other work. Queries are encoded, adapted and predicted "
-        "many at a time; seconds are divided by their number. What is shared is trained once a source.",
+        "Measured on one thread of a machine that may have had other work; fits to a tenth. Queries are "
+        "encoded, adapted and predicted many at a time; seconds are divided by their number. What is shared is trained once a source.",
     )
 
 

@@ -143,7 +143,9 @@ def test_what_is_stored_has_both_ends_of_the_ring():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"start": np.full((1, 16), np.nan)}, "start has shape"),
+        ({"start": np.full((1, 16), np.nan)}, "start is not finite"),
+        ({"viscosity": [0.1, 0.2]}, r"viscosity has shape \(2,\); legal: a number, or one for each of 1 fields"),
+        ({"viscosity": [[0.1]]}, r"viscosity has shape \(1, 1\)"),
         ({"start": np.zeros((1, 4))}, "8 cells at least"),
         ({"viscosity": -1.0}, "viscosity is -1.0"),
         ({"frames": 1}, "frames is 1"),

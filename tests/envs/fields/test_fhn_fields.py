@@ -142,10 +142,17 @@ def test_the_systems_are_a_grid_of_25():
     ("change", "said"),
     [
         ({"start": np.zeros((2, 8, 8))}, "start has shape"),
-        ({"start": np.full((1, 2, 8, 8), np.inf)}, "finite numbers"),
+        ({"start": np.full((1, 2, 8, 8), np.inf)}, "start is not finite"),
         ({"solver": "euler"}, "solver is 'euler'"),
         ({"step": -0.1}, "step is -0.1"),
         ({"parameters": (np.nan, 0.1)}, "parameters are"),
+        ({"parameters": (0.03, -0.1)}, "beta >= 0"),
+        ({"parameters": 0.03}, r"parameters have shape \(\); legal: pairs \(k, beta\), shape \(2,\) or \(1, 2\)"),
+        ({"parameters": [[0.03]]}, r"parameters have shape \(1, 1\)"),
+        ({"parameters": [PAIR] * 2}, r"parameters have shape \(2, 2\)"),
+        ({"start": np.zeros((2, 2, 8, 8)), "parameters": [PAIR]}, r"parameters have shape \(1, 2\)"),
+        ({"diffusion": (1e-4, -1e-4)}, r"diffusion\[1\] is -0.0001"),
+        ({"diffusion": (1e-4,)}, "legal: D_u and D_v"),
     ],
 )
 def test_what_cannot_be_solved_is_refused(change, said):

@@ -13,7 +13,7 @@ from sprii_envs.fields import BurgersProtocol, FHNProtocol, build_fields, burger
 BURGERS = BurgersProtocol(
     cells=80, points=21, frames=6, train=3, validation=1, id_test=1, viscous_ood=2, inviscid_ood=3, duration=1.0
 )
-FHN = FHNProtocol(side=8, frames=4, duration=1.0, step=0.1, train_cases=(50, 51), test_cases=(15,))
+FHN = FHNProtocol(side=8, frames=4, duration=0.9, step=0.1, train_cases=(50, 51), test_cases=(15,))
 BOTH = pytest.mark.parametrize("protocol", [BURGERS, FHN], ids=["burgers", "fhn"])
 
 
@@ -49,7 +49,7 @@ def test_fhn_splits_systems_and_fields(tmp_path):
     row = np.flatnonzero((table["system"] == "k=0.05 beta=0.10") & (table["case"] == 15))[0]
     assert (table["k"][row], table["beta"][row], table["split"][row]) == (0.05, 0.10, "extra")
     field = bank.windows("field", [table["episode"][row]], [1], 3)[0]
-    alone = fhn.solve(fhn.initial(0, [15], 8), (0.05, 0.10), frames=4, duration=1.0, step=0.1)
+    alone = fhn.solve(fhn.initial(0, [15], 8), (0.05, 0.10), frames=4, duration=0.9, step=0.1)
     np.testing.assert_array_equal(field, alone[0, 1:].astype(np.float32))
     first = bank.windows("field", table["episode"][table["case"] == 5], [0], 1)
     assert (first == first[0]).all()  # a case begins alike in every system
@@ -136,7 +136,8 @@ def test_a_disk_without_room_is_told_of_before_anything_is_written(tmp_path, mon
     ("protocol", "change", "said"),
     [
         (BURGERS, {"points": 20}, "points is 20; legal: one more than a divisor of the 80 cells"),
-        (BURGERS, {"outer": (1e-3,)}, "hold 0.001 twice"),
+        (BURGERS, {"outer": (1e-3,)}, "hold nu=0.001 twice"),
+        (BURGERS, {"viscosities": (1e-2, 1.00000001e-2)}, "named by six digits, hold nu=0.01 twice"),
         (BURGERS, {"viscosities": ()}, "viscosities is"),
         (BURGERS, {"viscosities": (0.0,)}, "viscosities"),
         (BURGERS, {"train": 0}, "train is 0"),
@@ -144,6 +145,9 @@ def test_a_disk_without_room_is_told_of_before_anything_is_written(tmp_path, mon
         (FHN, {"side": 9}, "side is 9; legal: even numbers"),
         (FHN, {"solver": "euler"}, "solver is 'euler'"),
         (FHN, {"step": 0.0}, "step is 0.0"),
+        (FHN, {"step": 0.07}, "step is 0.07; legal: what divides the 0.3 between frames"),
+        (FHN, {"step": 0.6}, "step is 0.6"),
+        (FHN, {"outside": ((0.03, -0.10),)}, r"outside holds \(0.03, -0.1\); legal: .* beta >= 0"),
         (FHN, {"test_cases": (5,)}, "cases hold 5 twice"),
         (FHN, {"inside": ((0.03, 0.10),)}, "systems hold k=0.03 beta=0.10 twice"),
         (FHN, {"inside": ((0.03,),)}, "legal: pairs"),

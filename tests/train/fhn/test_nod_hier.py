@@ -44,6 +44,32 @@ def test_a_chain_is_its_jumps_and_a_head_is_seen():
     assert not torch.allclose(27.0 * one, far, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"heads": torch.tensor([[0], [4]])}, r"heads are \[0, 4\]; legal: 0 to 3"),
+        ({"heads": torch.tensor([[-1], [0]])}, r"heads are \[-1, 0\]"),
+        ({"heads": torch.tensor([0, 1])}, r"heads have shape \(2,\); legal: \(B, L\)"),
+        ({"heads": torch.zeros(3, 1, dtype=torch.int64)}, r"heads have shape \(3,\)"),
+        ({"code": torch.zeros(2, 3)}, r"codes have shape \(2, 3\); legal: \(2, 2\)"),
+        ({"code": torch.zeros(1, 2)}, r"codes have shape \(1, 2\)"),
+        ({"start": torch.zeros(2, 3, 8, 8)}, r"a frame has shape \(2, 3, 8, 8\)"),
+    ],
+)
+def test_what_no_rollout_is_made_of_is_refused(change: dict[str, torch.Tensor], said: str):
+    given = {"start": torch.zeros(2, 2, 8, 8), "code": torch.zeros(2, 2), "heads": torch.tensor([[0], [3]])}
+    assert learner_of().rollout(**given).shape == (2, 1, 2, 8, 8)
+    with pytest.raises(ValueError, match=said):
+        learner_of().rollout(**given | change)
+
+
+def test_other_histories_and_starts_are_refused():
+    with pytest.raises(ValueError, match=r"history has shape \(1, 4, 2, 8, 8\); legal: \(B, 5, 2, side, side\)"):
+        learner_of().encode_history(torch.zeros(1, 4, 2, 8, 8))
+    with pytest.raises(ValueError, match=r"z_s has shape \(1, 127\)"):
+        learner_of().predict(torch.zeros(1, 127), torch.zeros(1, 2), torch.tensor([[0]]))
+
+
 def test_first_weights_leave_a_frame_nearly_as_it_is():
     learner, start = learner_of(), torch.randn(4, 2, 8, 8)
     change = learner.jump(start, torch.randn(4, 2), torch.full((4,), 3)) - start

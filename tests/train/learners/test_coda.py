@@ -1,8 +1,9 @@
 """CoDA and its amortised form: weights by hand, one network without W, adaptation, and a decoder that stays."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from sprii_train.checkpoints import load, save
 from sprii_train.fields.environments import Donors, EnvironmentFields
 from sprii_train.fields.windows import FieldWindows, PairedFields
 from sprii_train.fit import TrainConfig, fit
-from sprii_train.learners import AmortisedCoDA, AmortisedCoDAConfig, CoDA, CoDAConfig
+from sprii_train.learners import GEPS, AmortisedCoDA, AmortisedCoDAConfig, CoDA, CoDAConfig, GEPSConfig
 from sprii_train.protocol import Objective, check_learner, encode, training_loss
 
 SMALL = AmortisedCoDAConfig(points=17, frames=9, width=6, adapt_steps=3, widths=(4, 8), pool=2, hidden=8)
@@ -28,6 +29,13 @@ def coda(config: CoDAConfig = SMALL.coda) -> CoDA:
 def amortised() -> AmortisedCoDA:
     torch.manual_seed(5)
     return AmortisedCoDA(SMALL)
+
+
+def rings(n: int) -> Tensor:
+    """Trajectories whose last point is the first."""
+    fields = torch.randn(n, 9, 17)
+    fields[..., -1] = fields[..., 0]
+    return fields
 
 
 @pytest.fixture
@@ -106,10 +114,45 @@ def test_the_operations_are_those_of_a_learner(field_bank: Store):
     windows = data(field_bank)(0)
     for learner in (coda(), amortised()):
         check_learner(learner, windows)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=r"CoDA was made for trajectories of shape \(9, 17\), got \(8, 17\)"):
+        with pytest.raises(ValueError, match=r"CoDA was made for trajectories of shape \(9, 17\) .*, got \(8, 17\)"):
             learner.prepare(windows._replace(fields=windows.fields[:, 1:]))
     with pytest.raises(ValueError, match="CoDA learns a code per system; legal in training: EnvironmentWindows"):
         coda().train().prepare(FieldWindows(windows.fields, windows.fields))
+
+
+@pytest.mark.parametrize("make", [coda, amortised, lambda: GEPS(GEPSConfig(points=17, frames=9, width=6))])
+def test_fields_of_another_ring_are_refused(make: Callable[[], Any]):
+    learner, fields = make().eval(), rings(3)
+    codes, apart, holed = torch.zeros(3, learner.config.code), fields.clone(), fields.clone()
+    apart[1, 4, -1] += 1.0
+    holed[2, 3, 5] = torch.nan
+    for history, said in (
+        (fields[..., 1:], r"histories of shape \(9, 17\) \(frames, points\), got \(9, 16\)"),
+        (fields[:, 1:], r"got \(8, 17\)"),
+        (apart, "ends of histories differ by up to 1;"),
+        (holed, "histories are not finite"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            learner.encode_history(history)
+        with pytest.raises(ValueError, match=said.replace("histories", "trajectories")):
+            learner.prepare(FieldWindows(history, history))
+    for first, said in (
+        (fields[:, 0, 1:], r"first frames of shape \(17,\) \(points,\), got \(16,\)"),
+        (apart[:, 4], "ends of first frames differ"),
+        (holed[:, 3], "first frames are not finite"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            learner.predict(first, codes, None)
+    for wrong in (codes[:2], codes[:, 1:]):
+        with pytest.raises(ValueError, match=f"codes of shape .*; legal: .3, {learner.config.code}"):
+            learner.predict(fields[:, 0], wrong, None)
+    assert learner.predict(fields[:, 0], codes, None).shape == fields.shape
+
+
+def test_systems_without_a_code_are_refused():
+    for systems in (torch.tensor([0, 9]), torch.tensor([-1])):
+        with pytest.raises(ValueError, match="CoDA has codes of the systems 0 to 8"):
+            coda().encode_history(systems)
 
 
 @pytest.mark.usefixtures("double")
@@ -136,7 +179,7 @@ def test_adaptation_finds_the_code_that_trajectories_were_made_with():
 
 
 def test_more_rows_than_are_adapted_at_once_are_the_same():
-    learner, fields = coda().eval(), torch.randn(19, 9, 17)
+    learner, fields = coda().eval(), rings(19)
     whole = learner.encode_history(fields)
     torch.testing.assert_close(whole[11:], learner.encode_history(fields[11:]))
 
@@ -197,7 +240,7 @@ def test_a_run_that_was_stopped_ends_in_the_same_weights(field_bank: Store, tmp_
 
 
 def test_a_saved_learner_predicts_the_same(tmp_path: Path):
-    fields = torch.randn(3, 9, 17)
+    fields = rings(3)
     for learner in (coda().eval(), amortised().eval()):
         save(learner, tmp_path / type(learner).__name__)
         held = load(tmp_path / type(learner).__name__)

@@ -52,6 +52,7 @@ def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
         fields = torch.from_numpy(
             np.random.default_rng(0).normal(size=(2 * PAIRS, config.frames, config.points)).astype(np.float32)
         )
+        fields[..., -1] = fields[..., 0]
         return EnvironmentWindows(fields, torch.arange(PAIRS).repeat(2), fields)
     if isinstance(config, NODConfig):
         fields = np.random.default_rng(0).normal(size=(2, 2 * PAIRS, config.frames, config.points))
