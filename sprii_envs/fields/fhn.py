@@ -110,7 +110,7 @@ def solve(
     if not np.isfinite(told).all() or (told[..., 1] < 0.0).any():
         raise ValueError(f"parameters are {shown(parameters)}; legal: finite pairs (k, beta), beta >= 0")
     told = np.broadcast_to(told, (len(fields), 2))
-    if len(diffusion := numbers("diffusion", diffusion, least=0.0)) != 2:
+    if len(numbers("diffusion", diffusion, least=0.0)) != 2:
         raise ValueError(f"diffusion is {diffusion}; legal: D_u and D_v")
     each = duration / (frames - 1)
     count = int(np.ceil(each / longest - 1e-9))

@@ -162,7 +162,7 @@ def test_what_a_store_or_a_learner_cannot_serve_is_refused(root: Path):
     few = replace(TINY, store=Solved(replace(SMALL, test_cases=(15, 24, 36), train_cases=(50, 51))))
     with pytest.raises(ValueError, match="lacks the case 45 of a system of 'id'"):
         FHN.check(FHN.open_store(root, few), LEARNER)
-    short = replace(TINY, store=Solved(replace(SMALL, frames=60, train_cases=(50,))))
+    short = replace(TINY, store=Solved(replace(SMALL, frames=60, duration=5.9, train_cases=(50,))))
     with pytest.raises(ValueError, match="has trajectories of 60 frames; legal: at least 101"):
         FHN.check(FHN.open_store(root, short), LEARNER)
 
