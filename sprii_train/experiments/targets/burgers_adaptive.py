@@ -269,8 +269,9 @@ def _costs(arms: dict[str, list[Row]]) -> Table:
         "Cost, seconds: a fit, or a query",
         ["Quantity", *(str(own[0]["label"]) for own in arms.values())],
         [[name, *(cell(own) for own in arms.values())] for name, cell in rows.items()],
-        "Measured on one thread of a machine that may have had other work; fits to a tenth. Queries are encoded, adapted "
-        "and predicted many at a time; seconds are divided by their number. What is shared is trained once a source.",
+        "Measured on one thread of a machine that may have had other work; fits to a tenth. Queries are encoded, "
+        "adapted and predicted many at a time; seconds are divided by their number. What is shared is trained once a "
+        "source.",
     )
 
 
