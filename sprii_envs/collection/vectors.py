@@ -2,6 +2,7 @@
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from sprii_envs.vector import SpriiVectorEnv
 Progress = Callable[[int, int], None]
 
 
-class Batch(Recorder):
+class Batch(Recorder, ABC):
     """Rounds of one episode in every slot."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], steps: int, episodes: int) -> None:
@@ -48,13 +49,13 @@ class Batch(Recorder):
                     progress(turn * n * each + kept * (rollout + 1), self.episodes)
         return self.finished()
 
+    @abstractmethod
     def begin(self, items: list[Any], first: bool, seeds: list[int]) -> tuple[Any, list[tuple[Told | None, Any]]]:
         """Begin an episode in every slot, the `first` of its system or another; what each tells, and its info."""
-        raise NotImplementedError
 
+    @abstractmethod
     def go_on(self, ended: NDArray[np.bool_], observations: Any) -> Any:
         """Keep ended slots running until the round is over; what they do is not kept."""
-        raise NotImplementedError
 
     def _run(self, rows: NDArray[np.int64], observations: Any, act: Any) -> None:
         """One episode in each of the first slots, until the last of them has ended."""
