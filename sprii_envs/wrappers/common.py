@@ -1,5 +1,6 @@
 """What the wrappers share: vector environments in any autoreset mode, and what infos tell."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,7 +56,7 @@ class VectorInner(VectorWrapper[Any, Any, Any, Any, Any]):
 _NONE = np.zeros(0, np.intp)
 
 
-class VectorObservation(VectorInner):
+class VectorObservation(VectorInner, ABC):
     """Gymnasium's `VectorObservationWrapper` refuses `SAME_STEP`; this one transforms its `final_obs`, in batches."""
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -71,13 +72,13 @@ class VectorObservation(VectorInner):
             infos["final_obs"] = final_observations(self.last(last, rows), rows, self.num_envs)
         return self.observations(observations), rewards, terminated, truncated, infos
 
+    @abstractmethod
     def observations(self, observations: Any) -> Any:
         """Observations of all slots, transformed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def last(self, observations: Any, rows: NDArray[np.intp]) -> Any:
         """The last observations of the episodes that ended in some slots, transformed."""
-        raise NotImplementedError
 
 
 def of_slots(infos: Mapping[str, Any], name: str, rows: NDArray[np.intp]) -> Any:

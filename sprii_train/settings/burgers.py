@@ -13,7 +13,7 @@ from torch import nn
 
 from sprii_envs.arguments import check, integer, integers
 from sprii_envs.banks import Store
-from sprii_envs.fields.bank import BurgersProtocol, build_fields
+from sprii_envs.fields.bank import BurgersProtocol
 from sprii_envs.files import lock, read_json, write_json
 from sprii_envs.relations import SAME_SYSTEM, Uniform
 from sprii_train import distributed
@@ -28,6 +28,7 @@ from sprii_train.protocol import Objective
 from sprii_train.recipes import Continued, Recipe
 from sprii_train.records import Report, training_seconds
 from sprii_train.settings.base import SMOKE_NOTE, Budget, Setting, listed
+from sprii_train.settings.solved import Solved
 
 STAGES = "stages.json"
 SPLITS = ("train", "validation", "id_test", "viscous_ood", "inviscid_ood")
@@ -83,22 +84,6 @@ class FieldTraining(TrainConfig):
         return replace(
             self.search, steps=count * self.epoch, rates=(((0, self.learning_rate), *rates) if halved else rates)
         )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Solved:
-    """A bank of Burgers' equation, solved into a folder of banks and found there."""
-
-    protocol: BurgersProtocol
-
-    def __call__(self, folder: Path) -> Store:
-        digest = hashlib.sha256(repr(self.protocol).encode()).hexdigest()[:12]
-        return build_fields(self.protocol, folder / f"{self.protocol.name}-{digest}", progress=_progress)
-
-
-def _progress(done: int, of: int) -> None:
-    if done % 200 == 0 or done == of:
-        print(f"fields: {done} of {of} trajectories", flush=True)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ from sprii_train.protocol import Objective
 from sprii_train.recipes import Recipe
 from sprii_train.records import Report, training_seconds
 from sprii_train.settings.base import SMOKE_NOTE, Budget, listed, with_context
-from sprii_train.settings.burgers import STAGES, FieldSetting, Solved
+from sprii_train.settings.burgers import STAGES, FieldSetting
+from sprii_train.settings.solved import Solved
 
 ONE_EACH = Objective(native_on="recipients")
 """Of decoders: the recipients of a batch are one trajectory of each system."""

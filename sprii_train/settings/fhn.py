@@ -3,9 +3,7 @@
 The published profile is `app:nod-fhn-profile`.
 """
 
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import torch
 from torch import nn
 
 from sprii_envs.banks import Store
-from sprii_envs.fields.bank import FIELD, FHNProtocol, build_fields
+from sprii_envs.fields.bank import FIELD, FHNProtocol
 from sprii_train.fhn.evaluation import DONORS, FACTORS, GREEDY, SPLITS, held
 from sprii_train.fhn.schedule import Stages
 from sprii_train.fhn.windows import PairedFields, by_system
@@ -23,23 +21,7 @@ from sprii_train.learners.nod_hier import CONTEXT, NODHierConfig
 from sprii_train.recipes import Recipe
 from sprii_train.records import Report, read_rows, training_seconds
 from sprii_train.settings.base import SMOKE_NOTE, Budget, Setting, listed
-
-
-@dataclass(frozen=True)
-class Solved:
-    """The store of a protocol of fields, solved into a folder of banks and found there."""
-
-    protocol: FHNProtocol
-
-    def __call__(self, folder: Path) -> Store:
-        p = self.protocol
-        name = f"{p.name}-{p.side}-{len(p.train_cases)}-{p.solver}" + ("" if p.step is None else f"-{p.step:g}")
-        return build_fields(p, folder / name, workers=min(4, os.cpu_count() or 1), progress=_progress)
-
-
-def _progress(done: int, of: int) -> None:
-    if done % 97 == 0 or done == of:
-        print(f"fields: {done} of {of} trajectories", flush=True)
+from sprii_train.settings.solved import Solved
 
 
 class FieldSetting(Setting):

@@ -21,7 +21,7 @@ from sprii_train.fhn.schedule import Stages
 from sprii_train.recipes import FHN_RECIPES
 from sprii_train.reports.claims import FAILED, HELD, OPEN, UNTESTED, judge
 from sprii_train.settings import FHN, Budget
-from sprii_train.settings.fhn import Solved
+from sprii_train.settings.solved import Solved
 
 Row = dict[str, Any]
 TINY = Budget(

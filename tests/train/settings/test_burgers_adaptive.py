@@ -19,8 +19,8 @@ from sprii_train.fit import learning_rate
 from sprii_train.learners import GEPS, AmortisedCoDA, AmortisedCoDAConfig, CoDA, CoDAConfig, GEPSConfig
 from sprii_train.recipes import ADAPTED_RECIPES
 from sprii_train.settings import BURGERS_ADAPTIVE as SETTING
-from sprii_train.settings.burgers import Solved
 from sprii_train.settings.burgers_adaptive import AdaptiveTraining, teacher_codes
+from sprii_train.settings.solved import Solved
 
 SMOKE, PAPER = SETTING.budget("smoke"), SETTING.budget("paper")
 HOSTED = ("coda-plain", "coda-cross", "coda-random", "coda-duplicate")

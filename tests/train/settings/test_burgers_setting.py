@@ -16,7 +16,8 @@ from sprii_train.fit import TrainConfig, learning_rate, what_matters
 from sprii_train.learners import NOD, NODConfig
 from sprii_train.recipes import FIELD_RECIPES
 from sprii_train.settings import BURGERS
-from sprii_train.settings.burgers import FieldTraining, Solved
+from sprii_train.settings.burgers import FieldTraining
+from sprii_train.settings.solved import Solved
 
 SMOKE, PAPER = BURGERS.budget("smoke"), BURGERS.budget("paper")
 
