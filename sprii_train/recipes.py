@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from sprii_envs.arguments import check, choice, instance, number
+from sprii_envs.properties import unknown_name
 from sprii_envs.relations import (
     SAME_ROLLOUT,
     SAME_SYSTEM,
@@ -201,5 +202,5 @@ def recipe(name: str, among: Mapping[str, Recipe] = RECIPES) -> Recipe:
         ValueError: naming the legal ones.
     """
     if instance("arm", name, of=str) not in among:
-        raise ValueError(f"unknown arm {name!r}; legal: {', '.join(among)}")
+        raise unknown_name("arm", name, among)
     return among[name]

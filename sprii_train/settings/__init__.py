@@ -3,6 +3,7 @@
 import re
 from importlib.metadata import entry_points
 
+from sprii_envs.properties import unknown_name
 from sprii_train.settings.base import PRESET_NAMES, Budget, Built, Setting, Trials
 from sprii_train.settings.burgers import BURGERS
 from sprii_train.settings.burgers_adaptive import BURGERS_ADAPTIVE
@@ -79,5 +80,5 @@ def named_setting(name: str) -> Setting:
     """
     load_entry_points()
     if name not in SETTINGS:
-        raise ValueError(f"unknown setting {name!r}; legal: {', '.join(SETTINGS)}")
+        raise unknown_name("setting", name, SETTINGS)
     return SETTINGS[name]

@@ -56,7 +56,9 @@ def test_what_the_paper_leaves_open():
 
 
 def test_unknown_arm():
-    with pytest.raises(ValueError, match=r"unknown arm 'algin'; legal: native, structure, .*supervised"):
+    with pytest.raises(
+        ValueError, match=r"unknown arm 'algin'; did you mean 'align'\? legal names: native, structure, .*supervised"
+    ):
         recipe("algin")
 
 

@@ -1,5 +1,6 @@
 """What `sprii reproduce` knows, by the paper's label."""
 
+from sprii_envs.properties import unknown_name
 from sprii_train.experiments.targets.aliases import OTHER_LABELS
 from sprii_train.experiments.targets.base import INFERRED, Group, Pairings, Target, Unit
 from sprii_train.experiments.targets.burgers import BURGERS_TARGETS
@@ -95,6 +96,6 @@ def target(label: str) -> Target:
     if label.startswith(PREFIX):
         return setting_target(named_setting(label.removeprefix(PREFIX)))
     if label not in TARGETS:
-        legal = ", ".join((*TARGETS, *COMPOSED))
-        raise ValueError(f"unknown table or figure {label!r}; legal: all, {PREFIX}NAME of any setting, {legal}")
+        legal = ("all", f"{PREFIX}NAME of any setting", *TARGETS, *COMPOSED, *ALIASES)
+        raise unknown_name("table or figure", label, legal)
     return TARGETS[label]

@@ -202,9 +202,13 @@ def test_folders_do_not_clash():
 def test_unknown_target():
     with pytest.raises(
         ValueError,
-        match=r"unknown table or figure 'tab:refinement'; legal: all, setting:NAME of any setting, tab:dclean-full, .*",
+        match=r"'tab:fnh-breadth'; did you mean 'tab:fhn-breadth'\? legal names: all, setting:NAME of any setting, .*",
     ):
-        target("tab:refinement")
+        target("tab:fnh-breadth")
+    with pytest.raises(ValueError, match=r"unknown setting 'burger-adaptive'; did you mean 'burgers-adaptive'\?"):
+        target("setting:burger-adaptive")
+    with pytest.raises(ValueError, match=r"'tab:coda-hosts-cost'; did you mean 'tab:coda-host-cost'\?"):  # an alias
+        target("tab:coda-hosts-cost")
 
 
 def test_other_labels_of_a_table_or_figure():
