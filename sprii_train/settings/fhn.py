@@ -68,6 +68,10 @@ class FieldSetting(Setting):
         """Seconds that the finished source in a folder has trained, of whichever schedule it is."""
         return training_seconds(folder, read_rows(folder / "metrics.jsonl")[-1]["step"])
 
+    def updates(self, recipe: Recipe, train: Stages) -> int:
+        """Of the recipe's schedule."""
+        return train.ends(recipe.objective.lambda_p > 0)[-1]
+
     def code(self) -> tuple[Any, ...]:
         """Functions and classes that a source's weights depend on, besides its learner and recipe."""
         own = type(self)

@@ -14,6 +14,7 @@ from sprii_train.fit import fit, train_step
 from sprii_train.learners.nod_hier import NODHier
 from sprii_train.protocol import Objective
 from sprii_train.recipes import FHN_RECIPES
+from sprii_train.settings import FHN
 
 SHORT = Stages(steps=50, pairs=3, log_every=1, checkpoint_every=5)
 
@@ -39,6 +40,8 @@ def test_the_stages_are_the_papers_and_shrink_with_fewer_updates():
     assert Stages().ends(True) == (10_000, 30_000, 40_000, 50_000)
     assert Stages().ends(False) == (20_000, 30_000, 40_000, 45_000)
     assert Stages().run(False).steps == 45_000
+    totals = {arm: FHN.updates(recipe, Stages()) for arm, recipe in FHN_RECIPES.items()}  # of a progress bar
+    assert totals == {"fhn-nod": 45_000, "fhn-sprii": 50_000, "fhn-random": 50_000}
     short = Stages(steps=1_000)
     assert (short.ends(True), short.ends(False)) == ((200, 600, 800, 1_000), (400, 600, 800, 900))
     for aligned in (True, False):
