@@ -9,7 +9,7 @@ import torch
 from field_banks import LEARNER, store_of
 
 from sprii_train.fhn.schedule import Stages
-from sprii_train.fhn.windows import PairedFields
+from sprii_train.fhn.windows import PairedChains
 from sprii_train.fit import fit, train_step
 from sprii_train.learners.nod_hier import NODHier
 from sprii_train.protocol import Objective
@@ -69,7 +69,7 @@ def learner() -> Any:
 def updated(objective: Objective, step: int) -> dict[str, torch.Tensor]:
     """Weights after one update at a step of the run."""
     own, store, config = learner(), store_of(), SHORT.run(True)
-    data: Any = PairedFields(store, store.split("train"), pairs=3, stages=config.ends(True))
+    data: Any = PairedChains(store, store.split("train"), pairs=3, stages=config.ends(True))
     train_step(own, data(step), objective, config.optimizer(own), config, step, "fp32")
     return own.state_dict()
 
@@ -98,7 +98,7 @@ def test_a_run_that_was_killed_ends_in_the_same_bits(tmp_path: Path, killed: int
             if step == stop:
                 raise Killed
 
-        data: Any = PairedFields(store, store.split("train"), pairs=3, stages=config.ends(True))
+        data: Any = PairedChains(store, store.split("train"), pairs=3, stages=config.ends(True))
         own = learner()
         objective = FHN_RECIPES["fhn-sprii"].objective
         return fit(own, data, objective, config, folder, progress=progress, tensorboard=False).state_dict()

@@ -1,7 +1,7 @@
 """Every registered learner under every recipe: the five operations hold, and the loss of the recipe can be learned."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from sprii_train.learners import (
     register_learner,
 )
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
-from sprii_train.learners.nod_hier import FieldWindows as ChainWindows
+from sprii_train.learners.nod_hier import ChainWindows
 from sprii_train.protocol import check_learner, training_loss
 from sprii_train.recipes import EVERY_RECIPE, LINKED, SHIFTED, Recipe
 from sprii_train.settings import POKE
@@ -112,3 +112,16 @@ def test_learners_have_names_and_configs_of_their_own():
         register_learner("mine", ad, config)
     with pytest.raises(ValueError, match="dict is no registered learner's config; legal: JEPAConfig, CaDMConfig, ADC"):
         learner_of({})
+
+
+def test_windows_of_two_kinds_have_two_names():
+    """So that an error or a page that names them can be followed."""
+    taken = {
+        kind
+        for cls, _ in LEARNERS.values()
+        for union in [get_type_hints(cls.prepare)["windows"]]
+        for kind in get_args(union) or (union,)
+    }
+    names = [kind.__name__ for kind in taken]
+    assert len(names) == len(set(names))
+    assert {"FieldWindows", "ChainWindows"} <= set(names)
