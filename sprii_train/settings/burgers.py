@@ -52,7 +52,7 @@ class FieldTraining(TrainConfig):
     weight_decay: float = 1e-4
     warmup: int = 0
     precision: str = "fp32"
-    checkpoint_every: int = 450
+    checkpoint_every: int = 90
     log_every: int = 45
     epoch: int = 45
     continued: tuple[int, ...] = (25, 113, 127)

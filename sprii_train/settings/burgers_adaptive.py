@@ -298,7 +298,7 @@ ADAPTIVE_BUDGETS = {
     "paper": Budget(
         AmortisedCoDAConfig(), AdaptiveTraining(), (1234, 5678, 9012), 1, None,
         "the published sizes and budgets on fields that are ours; encoders see 8 trajectories an update, which the "
-        "paper does not say", step_seconds=90.0,
+        "paper does not say", step_seconds=4.0,
     ),
 }  # fmt: skip
 

@@ -135,7 +135,7 @@ FHN_BUDGETS = {
         store=Solved(FHNProtocol(side=32)),
     ),
     "paper": Budget(
-        NODHierConfig(), Stages(log_every=100, checkpoint_every=1_000), (42, 43, 44), 3, None,
+        NODHierConfig(), Stages(log_every=100, checkpoint_every=100), (42, 43, 44), 3, None,
         f"the published sizes and schedule; fields by splitting, 1e-4 from the published solver's; {LAYERS_NOTE}",
         step_seconds=12.0,
     ),

@@ -116,12 +116,9 @@ def test_learners_have_names_and_configs_of_their_own():
 
 def test_windows_of_two_kinds_have_two_names():
     """So that an error or a page that names them can be followed."""
-    taken = {
-        kind
-        for cls, _ in LEARNERS.values()
-        for union in [get_type_hints(cls.prepare)["windows"]]
-        for kind in get_args(union) or (union,)
-    }
+    classes: list[Any] = [cls for cls, _ in LEARNERS.values()]
+    unions = [get_type_hints(cls.prepare)["windows"] for cls in classes]
+    taken = {kind for union in unions for kind in get_args(union) or (union,)}
     names = [kind.__name__ for kind in taken]
     assert len(names) == len(set(names))
     assert {"FieldWindows", "ChainWindows"} <= set(names)
