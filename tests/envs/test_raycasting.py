@@ -249,6 +249,7 @@ def test_more_rays_a_pixel_are_the_mean_of_a_larger_picture():
     large = render(given, colour, CAMERA, (96, 120)).astype(np.float64)
     mean = large.reshape(3, 48, 2, 60, 2, 3).mean(axis=(2, 4))
     assert np.abs(render(given, colour, CAMERA, (48, 60), samples=2) - mean).max() <= 0.5
+    assert render(given, colour, CAMERA, (8, 4096), samples=2).shape == (3, 8, 4096, 3)  # as large as any picture
 
 
 def test_a_camera_may_look_straight_down_a_cylinder():
