@@ -66,7 +66,7 @@ WALLS = tuple(
     Surface(f"wall_{i}", (-objects.WALL * x, -objects.WALL * y, 0.0), (x, y, 0.0), 0.0, 1.0)
     for i, (x, y) in enumerate(((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0)))
 )
-"""Round Balls' court: smooth, so that a ball rebounds with its own restitution, and without end, so that none leaves."""
+"""Round Balls' court: smooth, so that a ball rebounds with its own restitution; planes, so that none leaves."""
 
 _GEOMS = {
     "sphere": f'type="sphere" size="{RADIUS}"',
@@ -108,7 +108,7 @@ class Bodies(MujocoWorld):
             cls.shapes, k = tuple(shapes), len(shapes)
             named = PROPERTIES if cls.rebounds else PROPERTIES[:2]
             properties = [_declared(name, i, cls.scene) for name in named for i in range(k)]
-            cls.edits = {f"mass_{i}": assign("body_mass", f"object_{i}") for i in range(k)} | cls.more_edits
+            cls.edits = {**{f"mass_{i}": assign("body_mass", f"object_{i}") for i in range(k)}, **cls.more_edits}
             cls.properties = PersistentProperties([*properties, *cls.more_properties])
             levels = objects.LEVELS[cls.scene]
             of = {p.name: levels.get(p.name) or levels[p.name.rpartition("_")[0]] for p in cls.properties}
@@ -271,7 +271,7 @@ def _mjcf(kind: type[Bodies]) -> str:
     )
     return (
         f'<mujoco model="{kind.__name__}"><size memory="4M"/>'
-        f'<option timestep="{kind.time_step}" integrator="implicitfast" cone="elliptic" impratio="10" '
+        f'<option timestep="{kind.time_step}" integrator="implicitfast" cone="elliptic" impratio="3" '
         f'gravity="0 0 {objects.GRAVITY}"><flag warmstart="disable"/></option>'
         '<default><geom contype="0" conaffinity="0"/><pair solimp="0.99 0.99 0.001"/></default>'
         f'<worldbody><light directional="true" pos="0 0 8" dir="0.3 0.4 -1"/>{planes}{free_bodies}</worldbody>'

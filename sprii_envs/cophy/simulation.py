@@ -87,9 +87,7 @@ def simulate(
     variant that holds nothing out; PackageImportError without MuJoCo.
     """
     world, row = _checked(scene, objects, variant, rows, seed, held_out)
-    parts = [
-        _simulated(world, variant, row[i : i + TOGETHER], seed, held_out) for i in range(0, len(row), TOGETHER)
-    ] or [_simulated(world, variant, row, seed, held_out)]
+    parts = [_simulated(world, variant, row[i : i + TOGETHER], seed, held_out) for i in range(0, len(row), TOGETHER)]
     arrays = [np.concatenate(column) for column in list(zip(*parts, strict=True))[:-1]]
     return Pairs(*arrays, tuple(text for part in parts for text in part.explanations))  # type: ignore[arg-type]
 
@@ -117,7 +115,8 @@ def systems(world: Bodies, variant: str, u: Array, held_out: bool = False) -> Ar
 def world_for(scene: str, objects: int) -> Bodies:
     """The world of a scene with so many objects; ValueError as of `env_id`."""
     kind = world_of(env_id(scene, objects))
-    assert kind is not None and issubclass(kind, Bodies)
+    assert kind is not None
+    assert issubclass(kind, Bodies)
     return kind()
 
 
@@ -129,12 +128,13 @@ def _checked(
     if flag("held_out", held_out) and variant == "normal":
         raise ValueError(f"held_out of {scene}'s variant 'normal' is True; legal: False, as it holds nothing out")
     integer("seed", seed, most=2**63 - 1)
+    legal = "legal: whole numbers from 0 on, (N,), at least one"
     try:
         given = whole(rows)
     except TypeError as error:
-        raise ValueError(f"rows is {shown(rows)}; legal: whole numbers from 0 on, (N,)") from error
-    if given.ndim != 1 or (given < 0).any():
-        raise ValueError(f"rows is {shown(rows)}; legal: whole numbers from 0 on, (N,)")
+        raise ValueError(f"rows is {shown(rows)}; {legal}") from error
+    if given.ndim != 1 or not given.size or (given < 0).any():
+        raise ValueError(f"rows is {shown(rows)}; {legal}")
     world.load()
     return world, given.astype(np.uint64)
 
@@ -158,9 +158,7 @@ def _simulated(world: Bodies, variant: str, rows: NDArray[np.uint64], seed: int,
     other = _changed(begun, change)
 
     still = [np.zeros((2 * n, world.action_size))] * (FRAMES[scene] - 1)
-    states = world.trajectory(
-        np.concatenate([begun, other]), still, world.prepare(np.concatenate([values, values]))
-    )
+    states = world.trajectory(np.concatenate([begun, other]), still, world.prepare(np.concatenate([values, values])))
     assert states is not None
     frames = bodies(states.reshape(-1, states.shape[-1])).reshape(2, n, FRAMES[scene], k, STATE)
     gone = change.removed[:, None] & (np.arange(k) == change.object[:, None])
