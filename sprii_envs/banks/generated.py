@@ -102,13 +102,7 @@ def build_generated(
                 for i, each in enumerate(labels):
                     yield each, {name: array[i] for name, array in arrays.items()}
 
-    try:
-        return record_episodes(path, protocol.streams, protocol.origin, len(plan), protocol.bytes, episodes, progress)
-    except BrokenProcessPool as error:
-        raise StoreError(
-            f"{path}: a worker was killed or could not start (out of memory? a script without "
-            f'`if __name__ == "__main__":`?); episodes that were written are kept, the same call resumes'
-        ) from error
+    return record_episodes(path, protocol.streams, protocol.origin, len(plan), protocol.bytes, episodes, progress)
 
 
 def _made(protocol: GeneratedProtocol, rows: list[Labels]) -> tuple[list[Labels], Arrays]:
@@ -137,7 +131,7 @@ def record_episodes(
     bank = _opened(path, origin)
     if bank is None:
         _check_room(files.absolute(path), size, streams)
-        with _disk_errors(path), Recording(path, streams, origin) as recording:
+        with _errors(path), Recording(path, streams, origin) as recording:
             tell(recording.done, total)
             with closing(episodes(recording)) as left:
                 for labels, arrays in left:
@@ -176,14 +170,17 @@ def _check_room(path: Path, size: int, streams: Mapping[str, StreamSpec]) -> Non
 
 
 @contextmanager
-def _disk_errors(path: files.StrPath) -> Iterator[None]:
-    """Turn an OSError into one StoreError that says what to do."""
+def _errors(path: files.StrPath) -> Iterator[None]:
+    """Turn an OSError and a lost worker into one StoreError that says what to do."""
+    kept = "episodes that were written are kept, the same call resumes"
     try:
         yield
     except BrokenPipeError:  # of a progress callback that prints
         raise
     except OSError as error:
+        raise StoreError(f"{error.filename or path} cannot be written: {error.strerror}; {kept}") from error
+    except BrokenProcessPool as error:
         raise StoreError(
-            f"{error.filename or path} cannot be written: {error.strerror}; episodes that were written are kept, the "
-            "same call resumes"
+            f"{path}: a worker was killed or could not start (out of memory? a script without "
+            f'`if __name__ == "__main__":`?); {kept}'
         ) from error
