@@ -62,6 +62,9 @@ class GeneratedProtocol(ABC):
     def plan(self) -> list[Labels]:
         """What is known of every episode before it is made, its `split` at least, in their order."""
 
+    def check(self) -> None:  # noqa: B027  (most need nothing)
+        """Raise what would keep episodes from being made, such as a missing package, before anything is written."""
+
     @abstractmethod
     def episodes(self, rows: Sequence[Labels]) -> tuple[list[Labels], Arrays]:
         """Labels and arrays (N, length, *shape) of rows of the plan; each depends on the protocol and its row only."""
@@ -93,6 +96,8 @@ def build_generated(
     """
     workers = integer("workers", workers, least=1, most=WORKERS)
     plan = protocol.plan()
+    if not (Path(path) / MANIFEST).exists():
+        protocol.check()
 
     def episodes(recording: Recording) -> Episodes:
         chunks = [plan[i : i + protocol.together] for i in range(recording.done, len(plan), protocol.together)]

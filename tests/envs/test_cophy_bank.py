@@ -164,6 +164,26 @@ def test_protocols_of_no_bank_are_refused(changes, said):
         replace(BALLS, **changes)
 
 
+def test_without_mujoco_a_bank_is_opened_but_not_begun(built, tmp_path):
+    code = f"""
+import sys
+class Blocked:
+    def find_spec(self, name, *rest):
+        if name.partition(".")[0] == "mujoco":
+            raise ModuleNotFoundError(name=name)
+sys.meta_path.insert(0, Blocked())
+from sprii_envs.cophy.bank import *
+bank = build_cophy({COLLISION!r}, {built["collision"][0].name!r})
+print(frames(bank, [0], "cd", None, 16).shape)
+build_cophy({COLLISION!r}, {str(tmp_path / "bank")!r})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "(1, 15, 16, 16, 3)\n"
+    assert "PackageImportError" in done.stderr
+    assert "needs MuJoCo" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_other_stores_are_refused():
     other = ArrayStore(EpisodeTable({"episode": [0], "system": [0], "length": [3]}), {"x": np.zeros((3, 2))})
     for read in (cophy.scene_of, lambda store: cophy.slots(store, [0])):
