@@ -14,7 +14,7 @@ from sprii_envs.rendering import Frame
 
 CAMERAS: Mapping[str, Camera] = {
     "balls": Camera((0.0, 0.01, 8.0), (0.0, 0.0, 0.0)),
-    "collision": Camera((0.0, -8.0, 6.0), (0.0, 0.0, 0.0)),
+    "collision": Camera((0.0, -6.0, 6.0), (0.0, 0.0, 0.0)),
     "blocktower": Camera((0.0, -7.0, 4.5), (0.0, 0.0, 1.5)),
 }
 """Scene → camera. Blocktower's is the published one, Balls' eye that of FilteredCoPhy; the rest is ours.

@@ -1,5 +1,6 @@
 """CoPhy's pictures, masks and boxes: where things are, what colours they have, and what boxes tell."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
@@ -140,6 +141,35 @@ def test_what_is_hidden_absent_or_taken_away_has_a_box_of_zeros():
     assert not told[[0, 2, 3]].any()
     assert told[1, 2] - told[1, 0] > 40.0
     assert not (masks("blocktower", states, kinds) == 2).any()
+
+
+@pytest.mark.parametrize("name", ["Balls", "Balls6", "Collision", "Blocktower", "Blocktower4"])
+def test_environments_show_these_pictures(name):
+    pytest.importorskip("mujoco")
+    id_ = f"sprii/CoPhy{name}-v0"
+    env = gym.make(id_, obs_type="pixels", render_mode="rgb_array", image_size=48).unwrapped
+    state = gym.make(id_, obs_type="state").unwrapped
+    frames, _ = env.reset(seed=3)
+    told = state.reset(seed=3)[0].reshape(-1, objects.STATE)
+    scene, k = env.world.scene, len(told)
+    slots = len(objects.COLOURS[scene])
+    states, kinds = np.zeros((1, slots, objects.STATE)), np.full((1, slots), objects.ABSENT)
+    states[0, :k] = told
+    shapes = {"sphere": objects.SPHERE, "cylinder": objects.CYLINDER_DOWN, "box": objects.CUBE}
+    kinds[0, :k] = [shapes[shape] for shape in env.world.shapes]
+    expected = pictures(scene, states, kinds, 48)[0].astype(float) @ (0.299, 0.587, 0.114)
+    # States are told in float32, which may move an edge across the centre of a pixel.
+    assert np.median(np.abs(frames[..., 0] - expected)) <= 0.5
+    assert (np.abs(frames[..., 0] - expected) > 1.0).mean() < 0.005
+    side = env.render().shape[0]
+    shown = pictures(scene, states, kinds, side)[0]
+    assert (np.abs(env.render().astype(int) - shown) > 1).mean() < 0.005
+    # Another system in the same state looks the same.
+    p = env.persistent_properties
+    for values in (p.low, p.high):
+        again, _ = env.reset(options={"system": dict(zip(p.names, values, strict=True)), "state": env.state})
+        assert np.array_equal(again, frames)
+    assert (env.reset(seed=4)[0] != frames).any()
 
 
 def test_wrong_arguments_are_refused():
