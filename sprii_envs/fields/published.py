@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from sprii_envs import files
 from sprii_envs.arguments import flag, instance
-from sprii_envs.banks import RecordedBank, StoreError, storage
+from sprii_envs.banks import RecordedBank, Recording, StoreError, storage
+from sprii_envs.banks.generated import Episodes, Labels, Progress, record_episodes
 from sprii_envs.dependencies import require
-from sprii_envs.fields.bank import Episodes, Progress, record_fields
-from sprii_envs.fields.protocols import BURGERS, FHN, BurgersProtocol, FHNProtocol, Labels, burgers_labels, fhn_labels
+from sprii_envs.fields.protocols import BURGERS, FHN, FIELD, BurgersProtocol, FHNProtocol, burgers_labels, fhn_labels
 
 Fields = NDArray[np.float32]
 Source = tuple[Labels, Callable[[], Fields]]
@@ -169,12 +169,13 @@ def _record(
     episodes: Sequence[Source],
     progress: Progress | None,
 ) -> RecordedBank:
-    def left(done: int) -> Episodes:
-        for labels, read in episodes[done:]:
-            yield labels, read()
+    def left(recording: Recording) -> Episodes:
+        for labels, read in episodes[recording.done :]:
+            yield labels, {FIELD: read()}
 
+    size = len(episodes) * layout.length * sum(spec.entry_bytes for spec in layout.streams.values())
     try:
-        return record_fields(path, layout, origin, len(episodes), left, progress)
+        return record_episodes(path, layout.streams, origin, len(episodes), size, left, progress)
     except PublishedError:  # mended files are another origin, which could not go on behind these
         shutil.rmtree(storage.partial_path(files.absolute(path)), ignore_errors=True)
         raise
