@@ -24,10 +24,10 @@ from sprii_envs.arguments import WORKERS, integer
 from sprii_envs.banks import RecordedBank, Recording, Store, StoreError, StreamSpec, open_store, register_store
 from sprii_envs.banks.recorded import MANIFEST
 from sprii_envs.cophy.bank import frames, slots
+from sprii_envs.cophy.protocols import VIDEOS
 from sprii_envs.processes import in_order
 from sprii_train.cophy.frontend import (
     FEATURES,
-    VIDEOS,
     FrontEnd,
     FrontEndConfig,
     one_thread,

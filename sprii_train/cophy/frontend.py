@@ -1,19 +1,18 @@
 """The front end of CoPhy's learners: a de-rendering network that turns pictures into 784 features a colour slot.
 
 A convolutional trunk sees a picture on a grid of 7 × 7; from it come the presence of every slot, and by a 1×1
-convolution 16 channels a slot, whose rectified 16·7·7 values are the slot's features. A small network reads its position
-and its box in the picture from them. It is trained on frames of training pairs, and frozen. The published one begins at
-ImageNet's weights; ours begins at random ones.
+convolution 16 channels a slot, whose rectified 16·7·7 values are the slot's features. A small network reads the slot's
+position and its box in the picture from them. All is trained on frames of training pairs, and frozen. The published
+network begins at ImageNet's weights; ours begins at random ones.
 """
 
 import copy
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ from sprii_envs import files
 from sprii_envs.arguments import check, choice, flag, integer, number
 from sprii_envs.banks import Store
 from sprii_envs.cophy.bank import frames, slots
+from sprii_envs.cophy.protocols import VIDEOS
 from sprii_envs.relations import EpisodeTable
 from sprii_train.checkpoints import CheckpointError, read_tensors, write_tensors
 from sprii_train.fit import TrainConfig, fit
@@ -44,8 +44,6 @@ FEATURES = CHANNELS * GRID * GRID
 """Of a slot."""
 PIXELS = 224
 """Side of the picture that banks give boxes in; here they are fractions of it."""
-VIDEOS = ("ab", "cd")
-"""In the order of the axis of videos."""
 TRUNKS = {"narrow": range(2, 7), "resnet18": range(4, 6)}
 """Trunk → numbers of times it can halve a picture until 7 × 7 cells are left."""
 
@@ -94,7 +92,9 @@ class FrontEndConfig:
         check(self, number, "box_weight", least=0)
         check(self, flag, "decay")
         if self.size not in (legal := [GRID * 2**n for n in TRUNKS[self.trunk]]):
-            raise ValueError(f"FrontEndConfig.size is {self.size!r}; legal of {self.trunk}: {', '.join(map(str, legal))}")
+            raise ValueError(
+                f"FrontEndConfig.size is {self.size!r}; legal of {self.trunk}: {', '.join(map(str, legal))}"
+            )
         if integer("FrontEndConfig.batch", self.batch, least=2) % 2:
             raise ValueError(f"FrontEndConfig.batch is {self.batch}; legal: an even number")
 
@@ -244,7 +244,7 @@ class FrontEnd(nn.Module):
             for i, (one, other) in enumerate(zip(list(module), list(module)[1:], strict=False)):
                 if isinstance(one, nn.Conv2d) and isinstance(other, nn.BatchNorm2d):
                     module[i], module[i + 1] = fuse_conv_bn_eval(one, other), nn.Identity()
-        return own.to(memory_format=torch.channels_last)
+        return own.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
 
 @contextmanager
@@ -266,7 +266,9 @@ def see(frontend: FrontEnd, images: Array, together: int = 64) -> Seen:
     """
     size = frontend.config.size
     if images.dtype != np.uint8 or images.shape[1:] != (size, size, 3):
-        raise ValueError(f"the pictures are {images.dtype} of shape {images.shape}; legal: uint8 (N, {size}, {size}, 3)")
+        raise ValueError(
+            f"the pictures are {images.dtype} of shape {images.shape}; legal: uint8 (N, {size}, {size}, 3)"
+        )
     with torch.inference_mode():
         parts = [frontend(torch.from_numpy(images[i : i + together])) for i in range(0, len(images), together)]
         return Seen(*(torch.cat(part) for part in zip(*parts, strict=True)))
@@ -280,36 +282,31 @@ def slot_count(store: Store) -> int:
 def truth(store: Store, rows: Rows, video: Array, times: Rows) -> tuple[Array, Array, Array]:
     """Presence (N, K), positions (N, K, 3) and boxes (N, K, 4) in one frame of each row (N,) of a store's table.
 
+    An object that an intervention has removed is not there.
+
     Args:
         video: (N,) 0 is AB, 1 is CD.
     """
     episodes = store.table["episode"][rows]
-    poses, boxes = [], []
-    for index, name in enumerate(VIDEOS):
-        mine = np.flatnonzero(video == index)
-        if len(mine):
-            read = [store.windows(f"{name}_{of}", episodes[mine], times[mine], 1)[:, 0] for of in ("states", "boxes")]
-            poses.append((mine, read[0][..., :3]))
-            boxes.append((mine, read[1] / PIXELS))
-    present = np.asarray(slots(store, rows).kind) >= 0
-    return present, _gathered(poses, len(rows)), _gathered(boxes, len(rows))
+
+    def read(name: str) -> Array:
+        return _by_video(video, lambda v, at: store.windows(f"{v}_{name}", episodes[at], times[at], 1)[:, 0])
+
+    states = read("states")
+    present = (np.asarray(slots(store, rows).kind) >= 0) & states.any(-1)
+    return present, states[..., :3], read("boxes") / np.float32(PIXELS)
 
 
 def pictures_of(store: Store, rows: Rows, video: Array, times: Rows, size: int) -> Array:
     """One frame of each row of a store's table, (N, size, size, 3) uint8; see `truth`."""
-    parts = []
-    for index, name in enumerate(VIDEOS):
-        mine = np.flatnonzero(video == index)
-        if len(mine):
-            parts.append((mine, frames(store, rows[mine], name, times[mine, None], size)[:, 0]))
-    return _gathered(parts, len(rows))
+    return _by_video(video, lambda v, at: frames(store, rows[at], v, times[at, None], size)[:, 0])
 
 
-def _gathered(parts: list[tuple[Rows, Array]], n: int) -> Array:
-    whole = np.empty((n, *parts[0][1].shape[1:]), parts[0][1].dtype)
-    for rows, values in parts:
-        whole[rows] = values
-    return whole
+def _by_video(video: Array, read: Callable[[str, Rows], Array]) -> Array:
+    """What `read` has of each video's rows, in the order of the rows."""
+    where = [np.flatnonzero(video == v) for v in range(len(VIDEOS))]
+    found = [read(name, at) for name, at in zip(VIDEOS, where, strict=True) if len(at)]
+    return np.concatenate(found)[np.argsort(np.concatenate(where))]
 
 
 class RandomFrames:
@@ -375,12 +372,12 @@ def train_frontend(
     """
     folder = files.absolute(folder)
     table, held = store.split("train"), store.split("validation")
-    shown_to = RandomFrames(store, table, size=config.size, batch=config.batch, seed=config.seed)
+    data = RandomFrames(store, table, size=config.size, batch=config.batch, seed=config.seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         frontend = FrontEnd(config, slot_count(store))
     untrained = copy.deepcopy(frontend).eval()
-    fit(frontend, shown_to, Objective(), config.train, folder / "run", progress=progress, tensorboard=False)
+    fit(frontend, cast(Any, data), Objective(), config.train, folder / "run", progress=progress, tensorboard=False)
     frontend.requires_grad_(False)
     if not (folder / _QUALITY).exists():
         judged = RandomFrames(store, held, size=config.size, batch=config.judged, seed=config.seed)(0)
