@@ -30,6 +30,10 @@ Progress = Callable[[int, int], None]
 """Called with the episodes that are done, and all of them."""
 
 
+class PublishedError(StoreError):
+    """A published file that is missing or not as its layout has it; the message names it."""
+
+
 @dataclass(frozen=True)
 class GeneratedProtocol(ABC):
     """What `build_generated` asks of a protocol; its columns have an entry an observation.
@@ -56,11 +60,11 @@ class GeneratedProtocol(ABC):
 
     @abstractmethod
     def plan(self) -> list[Labels]:
-        """What is known of every episode before it is made, `split` and `system` at least, in their order."""
+        """What is known of every episode before it is made, its `split` at least, in their order."""
 
     @abstractmethod
     def episodes(self, rows: Sequence[Labels]) -> tuple[list[Labels], Arrays]:
-        """Labels and arrays (N, length, *shape) of some rows of the plan; each depends on the protocol and its row."""
+        """Labels and arrays (N, length, *shape) of rows of the plan; each depends on the protocol and its row only."""
 
     @property
     @abstractmethod

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from sprii_envs import files
 from sprii_envs.arguments import flag, instance
-from sprii_envs.banks import RecordedBank, Recording, StoreError, storage
-from sprii_envs.banks.generated import Episodes, Labels, Progress, record_episodes
+from sprii_envs.banks import RecordedBank, Recording, storage
+from sprii_envs.banks.generated import Episodes, Labels, Progress, PublishedError, record_episodes
 from sprii_envs.dependencies import require
 from sprii_envs.fields.protocols import BURGERS, FHN, FIELD, BurgersProtocol, FHNProtocol, burgers_labels, fhn_labels
 
@@ -35,10 +35,6 @@ _HDF5 = re.compile(rf"(?:viscous_nu_({_NUMBER})|inviscid(?:_nu_0\.0000)?)\.h5")
 _MAT = re.compile(r"[UV]_(\d\.\d\d)_(\d\.\d\d)_(\d+)\.mat")
 _MAT_HDF5 = b"MATLAB 7.3"
 _PIP = "'sprii[fields]'"
-
-
-class PublishedError(StoreError):
-    """A published file that is missing or not as its layout has it; the message names it."""
 
 
 def import_burgers(
