@@ -15,7 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.cophy import objects
+from sprii_envs import rendering
+from sprii_envs.cophy import objects, pictures
 from sprii_envs.cophy.objects import HALF_HEIGHT, HALF_SIDE, PROPERTIES, RADIUS
 from sprii_envs.mujoco.edits import Edit, assign
 from sprii_envs.mujoco.world import MujocoWorld
@@ -72,6 +73,7 @@ _GEOMS = {
     "cylinder": f'type="cylinder" size="{RADIUS} {HALF_HEIGHT}"',
     "box": f'type="box" size="{HALF_SIDE} {HALF_SIDE} {HALF_SIDE}"',
 }
+_KINDS = {"sphere": objects.SPHERE, "cylinder": objects.CYLINDER_UP, "box": objects.CUBE}
 _REST = "0.02 1"
 """`solref` of what does not rebound: MuJoCo's own, critically damped."""
 
@@ -97,8 +99,6 @@ class Bodies(MujocoWorld):
     """Uniforms that one body's start consumes."""
     time_step: ClassVar[float] = STEP
     model_constants: ClassVar[tuple[str, ...]] = ("impulse_limit", "dt")
-    view_body: ClassVar[str | int] = 0
-    view_axes = "xy"
 
     def __init_subclass__(cls, *, scene: str = "", shapes: Sequence[str] = (), **kwargs: Any) -> None:
         """Declare what follows from the bodies."""
@@ -134,6 +134,7 @@ class Bodies(MujocoWorld):
         """Refuse constants that are not physical."""
         super().__post_init__()
         check_constants(self, ("start_noise",), least=0.0, most=0.0)  # starts are random as they are
+        check_constants(self, ("view_width",), least=4.0, most=4.0)  # the scene's camera is where it is
         check_constants(self, ("impulse_limit",), above=0.0, most=20.0)
 
     @staticmethod
@@ -145,6 +146,19 @@ class Bodies(MujocoWorld):
     def observe(self, state: Array) -> NDArray[np.float32]:
         """Every body's 13 numbers in CoPhy's order, one body after another, (N, 13 K) float32."""
         return bodies(state).reshape(len(state), -1).astype(np.float32)
+
+    def patches(self, state: Array, size: rendering.Size) -> list[rendering.Patch]:
+        """The ray caster's pictures in grey, or with `renderer="mujoco"` MuJoCo's; no property shows."""
+        return [rendering.whole(self.picture(state, state, size))]
+
+    def picture(self, state: Array, values: Array, size: rendering.Size) -> rendering.Frame:
+        """The scene's picture by the ray caster, bodies in the first colours of the scene."""
+        if self.renderer == "mujoco":
+            return super().picture(state, values, size)
+        n, k, slots = len(state), len(self.shapes), len(objects.COLOURS[self.scene])
+        states, kinds = np.zeros((n, slots, objects.STATE)), np.full((n, slots), objects.ABSENT)
+        states[:, :k], kinds[:, :k] = bodies(state), [_KINDS[shape] for shape in self.shapes]
+        return pictures.pictures(self.scene, states, kinds, size)
 
 
 def bodies(state: Array) -> Array:
