@@ -1,7 +1,8 @@
 """Cached features of a CoPhy bank: what a frozen front end makes of every frame of every pair, a store of its own.
 
 Which objects there are is taken from the bank's labels, not from the front end's presence head: it says which objects
-a reader may be asked about, not what they are like. Objects stand in the order of their slots.
+a reader may be asked about, not what they are like. Objects stand in the order of their slots. Of an object that an
+intervention has removed, the entries of CD are what the front end makes of its absence.
 """
 
 import hashlib
