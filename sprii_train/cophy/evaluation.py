@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sprii_envs.standardiser import constant
 from sprii_train.analysis.formation.factors import Factor
 from sprii_train.analysis.formation.geometry import Geometry, between_within, standardise
-from sprii_train.analysis.formation.probes import RIDGE_PENALTIES, fit_ridge, score
+from sprii_train.analysis.formation.probes import FIXED_PENALTY, fit_ridge, score
 from sprii_train.analysis.populations import Confirmation, Sample, Training
 from sprii_train.cophy.reader import SUPPORTS, Encoded, Queries, Reader, contexts, errors, recipient_errors
 from sprii_train.cophy.supports import FACTORS, Ids, Objects, Supports
@@ -137,12 +137,12 @@ def probes(
     objects: Objects,
     rows: tuple[Ids, Ids],
     *,
-    penalties: Sequence[float] = RIDGE_PENALTIES,
+    penalties: Sequence[float] = FIXED_PENALTY,
     shuffled: int | None = None,
 ) -> dict[str, dict[str, float]]:
     """Channel → factor → R² on held-out objects of a ridge fitted on training objects.
 
-    Factors that do not vary in both are left out. An episode's objects stay on one side of every fold.
+    Factors that do not vary in both are left out. One penalty is not searched: objects outnumber dimensions by far. An episode's objects stay on one side of every fold.
 
     Args:
         train, held: `channels` of the episodes `rows`.
@@ -268,7 +268,7 @@ def evaluate(
     supports: Supports,
     *,
     split: str = "validation",
-    penalties: Sequence[float] = RIDGE_PENALTIES,
+    penalties: Sequence[float] = FIXED_PENALTY,
 ) -> Evaluation:
     """Everything that is measured of a source and its head on a split; probes are fitted on the split `train`.
 

@@ -337,7 +337,7 @@ def fit_reader(
 @torch.no_grad()
 def errors(head: Head, encoded: Encoded, asked: Queries, rows: Ids, ids: Tensor | None) -> np.ndarray:
     """Errors (n,) of recipients (n,) told by objects ids (E, O, k), or by no history."""
-    found = []
+    found = [torch.zeros(0)]
     for i in range(0, len(rows), CHUNK):
         part = torch.from_numpy(rows[i : i + CHUNK])
         told = contexts(encoded, part, None if ids is None else ids[part])

@@ -100,7 +100,7 @@ class Supports:
         return self._named(other, distinct(drawn[1:], np.maximum(self.sizes[other], count)), legal)
 
     def others(self, factor: str | None) -> Mask:
-        """(classes, classes): whether the second is of the first's group and differs: in the named factor alone, if any."""
+        """(classes, classes): whether the second is of the first's group and differs, in the named factor alone."""
         same = self.groups[:, None] == self.groups
         if factor is None:
             return same & self._differs.any(-1)
