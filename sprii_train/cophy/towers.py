@@ -13,6 +13,7 @@ the fixed vectors sin(k·dim)/√width mark AB (1), CD (2) and the boundary betw
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -91,7 +92,7 @@ class Interaction(nn.Module):
     def updated(self, x: Tensor, sources: Tensor, weights: Tensor) -> Tensor:
         """Objects (…, width), `source` of those around each (…, O, width), and their weights (…, O)."""
         pairs = F.gelu(self.target(x)[..., None, :] + sources)
-        message = self.edge((weights[..., None, :].to(pairs.dtype) @ pairs).squeeze(-2))
+        message = self.edge((weights[..., None].to(pairs.dtype) * pairs).sum(-2))
         return x + self.norm(self.update(torch.cat([x, message], dim=-1)))
 
     def chosen(self, history: History) -> Tensor:
@@ -187,22 +188,21 @@ class Rollout(nn.Module):
     def __init__(self, start: int, context: int, width: int) -> None:
         super().__init__()
         self.init = nn.Sequential(nn.Linear(start, width), nn.GELU(), nn.LayerNorm(width))
-        self.interaction, self.mix = Interaction(width), nn.Linear(width + context, width)
+        self.interaction, self.mix = Interaction(width), nn.Linear(width, width)
+        self.told = nn.Linear(context, width, bias=False)  # the context's part of a layer is the same at every step
         self.cell, self.out = nn.GRUCell(width, width), nn.Linear(width, width)
 
     def forward(self, start: Tensor, context: Tensor, active: Tensor, steps: int) -> Tensor:
         """Starts and contexts (B, O, …), active (B, O) → (B, steps, O, width), 0 of objects that are not there."""
-        h, weights, width = self.init(start), others(active), self.out.out_features
-        told = F.linear(context, self.mix.weight[:, width:], self.mix.bias)
-        states = []
+        h, told, weights, states = self.init(start), self.told(context), others(active), []
         for _ in range(steps):
-            mixed = F.gelu(told + F.linear(self.interaction(h, weights), self.mix.weight[:, :width]))
+            mixed = F.gelu(self.mix(self.interaction(h, weights)) + told)
             h = self.cell(mixed.flatten(0, 1), h.flatten(0, 1)).view(h.shape)
             states.append(h)
         return self.out(torch.stack(states, dim=1)) * active[:, None, :, None]
 
 
-def embedded(projection: Projection, windows: ObjectWindows) -> tuple[Tensor, Tensor]:
+def embedded(projection: Callable[[Tensor], Tensor], windows: ObjectWindows) -> tuple[Tensor, Tensor]:
     """Projections of the videos AB (B, V, T, O, D), zeros where a row has none, and of the query (B, T, O, D).
 
     Where donor rows have the queries of their recipients, bit for bit, these are projected once.
@@ -226,7 +226,3 @@ def joined(memory: Tensor, query: Tensor) -> Tensor:
     shape = torch.broadcast_shapes(memory.shape[:-1], query.shape[:-1])
     return torch.cat([memory.expand(*shape, -1), query.expand(*shape, -1)], dim=-1)
 
-
-def of_focal(codes: Tensor, focal: Tensor, objects: int) -> Tensor:
-    """Flat codes (B, O·d) → those of the focal objects (B, d)."""
-    return codes.unflatten(1, (objects, -1))[torch.arange(len(codes), device=codes.device), focal]
