@@ -142,7 +142,8 @@ def probes(
 ) -> dict[str, dict[str, float]]:
     """Channel → factor → R² on held-out objects of a ridge fitted on training objects.
 
-    Factors that do not vary in both are left out. One penalty is not searched: objects outnumber dimensions by far. An episode's objects stay on one side of every fold.
+    Factors that do not vary in both are left out. One penalty is not searched: objects outnumber dimensions by far.
+    An episode's objects stay on one side of every fold.
 
     Args:
         train, held: `channels` of the episodes `rows`.
