@@ -214,6 +214,11 @@ def test_sources_are_encoded_in_parts_as_in_one(family: str, context: Any):
     for x in later:
         x[:, 1, 3:] += 1.0  # of the query, frames after the third
     assert torch.equal(encode(learner, later[0], later[1], seen).query, one.query)
+    fewer = seen.copy()
+    fewer[::2, 0] = False  # removed before the query
+    apart = encode(learner, features, poses, np.stack([seen, fewer], 1))
+    assert torch.equal(apart.memory, one.memory)
+    assert torch.equal(apart.query, encode(learner, features, poses, fewer).query)
     states = contexts(one, torch.arange(12), torch.arange(36).view(12, 3, 1))
     assert states.shape[:3] == (12, 3, 1)
     with pytest.raises(MissingOperation, match="the common head of CoPhy needs the operation 'object_memory'"):
@@ -224,6 +229,8 @@ def test_what_cannot_be(scene: tuple[Encoded, Queries, Supports]):
     encoded, asked, supports = scene
     with pytest.raises(ValueError, match=r"are of \(239, 240, 240\) episodes; legal: the same ones"):
         fit_reader(encoded._replace(memory=encoded.memory[1:]), asked, supports, SMALL, seed=0)
+    with pytest.raises(ValueError, match="the queries are of other objects than the supports"):
+        fit_reader(encoded, asked._replace(seen=~asked.seen), supports, SMALL, seed=0)
     with pytest.raises(ValueError, match="no episode of the split 'test' has 3 supports"):
         fit_reader(encoded, asked, supports, SMALL, seed=0, selection="test")
     with pytest.raises(FloatingPointError, match="the head of seed 0 diverged"):

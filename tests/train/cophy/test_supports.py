@@ -110,6 +110,19 @@ def test_eligible_episodes_have_supports_for_all_of_their_objects():
         supports.rows("validation", 9)
 
 
+def test_an_object_that_leaves_before_the_query_tells_of_others_and_needs_no_supports():
+    o = objects_of({"train": 60}, slots=2, levels=2)
+    asked = o.seen.copy()
+    asked[::2, 1] = False
+    whole, some = Supports(o), Supports(o._replace(asked=asked))
+    assert np.array_equal(whole.matched(3, seed=0), some.matched(3, seed=0))
+    ids = whole.matched(6, seed=0)
+    eligible = (whole.eligible(ids), some.eligible(ids))
+    assert np.array_equal(eligible[1][::2], (ids[::2, 0] >= 0).all(-1))
+    assert np.array_equal(eligible[1][1::2], eligible[0][1::2])
+    assert eligible[1].sum() > eligible[0].sum()
+
+
 def test_what_cannot_be():
     o = objects_of({"train": 4})
     slot = o.slot.copy()
