@@ -55,7 +55,8 @@ def test_every_object_has_a_donor_of_its_unit_in_another_episode(data: int, seed
 def test_random_deals_out_the_correct_donors(data: int, seed: int):
     made = episodes(data)
     related, random = (PairedObjects(made, donors=d, pairs=4, seed=seed).epoch(1) for d in ("related", "random"))
-    assert (related.recipient == random.recipient).all() and (related.focal == random.focal).all()
+    assert (related.recipient == random.recipient).all()
+    assert (related.focal == random.focal).all()
 
     def counted(drawn: Any) -> list[list[int]]:
         rows = np.stack([made.stratum[drawn.recipient], drawn.donor, drawn.place], axis=-1).reshape(-1, 3)
@@ -121,14 +122,16 @@ def test_batches_are_functions_of_seed_and_step_and_say_whose_video_each_object_
             np.testing.assert_array_equal(read[i, o], donor)
             np.testing.assert_array_equal(read[6 + i, o], made.features[drawn.recipient[i], 0, :, o])
     assert torch.equal(windows.query_features[:6], windows.query_features[6:])
-    assert not windows.seen[6:, 1:].any() and windows.seen[:6].all()
+    assert not windows.seen[6:, 1:].any()
+    assert windows.seen[:6].all()
 
 
 def test_without_donors_a_batch_is_of_twice_as_many_recipients():
     made = episodes(2)
     data, paired = PairedObjects(made, pairs=3), PairedObjects(made, donors="related", pairs=6)
     windows = data(0)
-    assert windows.features.shape == (6, 1, FRAMES, 2, FEATURES) and len(windows.actions) == 6
+    assert windows.features.shape == (6, 1, FRAMES, 2, FEATURES)
+    assert len(windows.actions) == 6
     assert torch.equal(windows.query_features, paired(0).query_features[6:])  # as many, and the same, in both arms
 
 
