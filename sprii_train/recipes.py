@@ -116,8 +116,8 @@ class ObjectRecipe(Recipe):
         paired = self.objective.lambda_p > 0 or self.objective.lambda_x > 0
         if paired != (self.donors != "none"):
             raise ValueError(
-                f"ObjectRecipe.donors is {self.donors!r} with λp {self.objective.lambda_p}, λx {self.objective.lambda_x}; "
-                "legal: none if both are 0, related or random otherwise"
+                f"ObjectRecipe.donors is {self.donors!r} with λp {self.objective.lambda_p}, "
+                f"λx {self.objective.lambda_x}; legal: none if both are 0, related or random otherwise"
             )
 
 
