@@ -13,6 +13,8 @@ from sprii_train.learners.geps import GEPS, GEPSConfig
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.learners.nod import NOD, NODConfig
 from sprii_train.learners.nod_hier import NODHier, NODHierConfig
+from sprii_train.learners.object_cpc import ObjectCPC, ObjectCPCConfig
+from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
 
 LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "jepa": (JEPA, JEPAConfig),
@@ -23,6 +25,8 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "coda": (CoDA, CoDAConfig),
     "coda-amortised": (AmortisedCoDA, AmortisedCoDAConfig),
     "geps": (GEPS, GEPSConfig),
+    "object-jepa": (ObjectJEPA, ObjectJEPAConfig),
+    "object-cpc": (ObjectCPC, ObjectCPCConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -44,6 +48,10 @@ __all__ = [
     "NODConfig",
     "NODHier",
     "NODHierConfig",
+    "ObjectCPC",
+    "ObjectCPCConfig",
+    "ObjectJEPA",
+    "ObjectJEPAConfig",
     "learner_of",
     "load_entry_points",
     "register_learner",
