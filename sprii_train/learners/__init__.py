@@ -9,6 +9,7 @@ from torch import nn
 from sprii_train.learners.ad import AD, ADConfig
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.learners.coda import AmortisedCoDA, AmortisedCoDAConfig, CoDA, CoDAConfig
+from sprii_train.learners.cophynet import CoPhyNet, CoPhyNetConfig
 from sprii_train.learners.geps import GEPS, GEPSConfig
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.learners.nod import NOD, NODConfig
@@ -27,6 +28,7 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "geps": (GEPS, GEPSConfig),
     "object-jepa": (ObjectJEPA, ObjectJEPAConfig),
     "object-cpc": (ObjectCPC, ObjectCPCConfig),
+    "cophynet": (CoPhyNet, CoPhyNetConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -43,6 +45,8 @@ __all__ = [
     "CaDMConfig",
     "CoDA",
     "CoDAConfig",
+    "CoPhyNet",
+    "CoPhyNetConfig",
     "GEPSConfig",
     "JEPAConfig",
     "NODConfig",
