@@ -104,6 +104,7 @@ class RecordedBank(ArrayStore):
     Attributes:
         path: its folder, absolute.
         origin: what its writer said of where the data came from.
+        notes: what its writer noted while it recorded.
         packages: versions that wrote it.
 
     A subclass with a `FORMAT` of its own reads what `Recording(…, bank=Subclass)` wrote.
@@ -125,6 +126,7 @@ class RecordedBank(ArrayStore):
             specs = {name: StreamSpec(**{**s, "shape": tuple(s["shape"])}) for name, s in manifest["streams"].items()}
             sealed = tuple(manifest["sealed"])
             self.origin: dict[str, Any] = dict(manifest["origin"])
+            self.notes: dict[str, Any] = dict(manifest.get("notes", {}))
             self.packages: dict[str, str] = dict(manifest["packages"])
             self._files: dict[str, Any] = dict(manifest["files"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -192,6 +194,7 @@ class Recording:
         origin: where the data came from, JSON; kept in the manifest, and part of what identifies the recording.
         sealed: splits kept for one last evaluation.
         bank: what will open it.
+        notes: JSON that is kept in the manifest as it is when the block ends; it identifies no recording.
 
     Raises:
         StoreError: for a folder that is not empty, a recording in progress of other streams or origin, another
@@ -203,6 +206,7 @@ class Recording:
     origin: Mapping[str, Any] = field(default_factory=dict)
     sealed: tuple[str, ...] = ()
     bank: type[RecordedBank] = RecordedBank
+    notes: dict[str, Any] = field(default_factory=dict, init=False)
     _rows: list[dict[str, Any]] = field(default_factory=list, init=False, repr=False)
     _pending: list[str] = field(default_factory=list, init=False, repr=False)
     _kinds: dict[str, type] = field(default_factory=dict, init=False, repr=False)
@@ -223,6 +227,11 @@ class Recording:
     def done(self) -> int:
         """Episodes that are recorded; after a kill, those that were on the disk."""
         return len(self._rows)
+
+    @property
+    def rows(self) -> tuple[Mapping[str, Any], ...]:
+        """The labels of those episodes."""
+        return tuple(self._rows)
 
     def __enter__(self) -> Self:
         path = Path(self.path)
@@ -399,7 +408,7 @@ class Recording:
             "origin": {"kind": "recorded", **self.origin},
             "files": inventory,
             "packages": _packages(),
-        }
+        } | ({"notes": self.notes} if self.notes else {})
         streams = {name: _mapped(self._partial / _file(name, spec), spec) for name, spec in self.streams.items()}
         ArrayStore(
             table, streams, sealed=tuple(self.sealed), name=str(self.path)

@@ -1,7 +1,7 @@
 """What banks of fields hold: which systems, which cases, how fine; frozen, so that a protocol identifies its bank."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from sprii_envs.arguments import check, choice, instance, integer, integers, number, numbers
 from sprii_envs.banks import StreamSpec
+from sprii_envs.banks.generated import Arrays, GeneratedProtocol, Labels
 from sprii_envs.fields import burgers, fhn
 
-Labels = dict[str, Any]
 Systems = tuple[tuple[float, float], ...]
 
 FIELD = "field"
@@ -35,7 +35,7 @@ def fhn_labels(k: float, beta: float, case: int, split: str) -> Labels:
 
 
 @dataclass(frozen=True)
-class FieldProtocol(ABC):
+class FieldProtocol(GeneratedProtocol):
     """What `build_fields` asks of a protocol.
 
     Attributes:
@@ -43,12 +43,7 @@ class FieldProtocol(ABC):
         frames: of an episode.
     """
 
-    seed: int = 0
     frames: int = 101
-
-    name: ClassVar[str]
-    together: ClassVar[int]
-    """Episodes that a worker solves at once; the bytes do not depend on it."""
 
     @property
     @abstractmethod
@@ -56,27 +51,22 @@ class FieldProtocol(ABC):
         """Of the field of a frame."""
 
     @abstractmethod
-    def plan(self) -> list[Labels]:
-        """The labels of every episode, in their order."""
-
-    @abstractmethod
     def fields(self, labels: Sequence[Labels]) -> NDArray[np.float32]:
         """Episodes (N, frames, *shape): each depends on the protocol and its own labels only."""
 
-    @property
-    @abstractmethod
-    def origin(self) -> dict[str, Any]:
-        """What a bank tells of where it came from, JSON; it identifies the bank."""
+    def episodes(self, rows: Sequence[Labels]) -> tuple[list[Labels], Arrays]:
+        """Rows as they are, and their fields."""
+        return list(rows), {FIELD: self.fields(rows)}
 
     @property
-    def stream(self) -> StreamSpec:
-        """Of the column `field`."""
-        return StreamSpec(self.shape)
+    def length(self) -> int:
+        """As many as frames."""
+        return self.frames
 
     @property
-    def bytes(self) -> int:
-        """Of all fields."""
-        return len(self.plan()) * self.frames * self.stream.entry_bytes
+    def streams(self) -> Mapping[str, StreamSpec]:
+        """The column `field`."""
+        return {FIELD: StreamSpec(self.shape)}
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from sprii_envs import files
 from sprii_envs.arguments import flag, instance
-from sprii_envs.banks import RecordedBank, StoreError, storage
+from sprii_envs.banks import RecordedBank, Recording, storage
+from sprii_envs.banks.generated import Episodes, Labels, Progress, PublishedError, record_episodes
 from sprii_envs.dependencies import require
-from sprii_envs.fields.bank import Episodes, Progress, record_fields
-from sprii_envs.fields.protocols import BURGERS, FHN, BurgersProtocol, FHNProtocol, Labels, burgers_labels, fhn_labels
+from sprii_envs.fields.protocols import BURGERS, FHN, FIELD, BurgersProtocol, FHNProtocol, burgers_labels, fhn_labels
 
 Fields = NDArray[np.float32]
 Source = tuple[Labels, Callable[[], Fields]]
@@ -35,10 +35,6 @@ _HDF5 = re.compile(rf"(?:viscous_nu_({_NUMBER})|inviscid(?:_nu_0\.0000)?)\.h5")
 _MAT = re.compile(r"[UV]_(\d\.\d\d)_(\d\.\d\d)_(\d+)\.mat")
 _MAT_HDF5 = b"MATLAB 7.3"
 _PIP = "'sprii[fields]'"
-
-
-class PublishedError(StoreError):
-    """A published file that is missing or not as its layout has it; the message names it."""
 
 
 def import_burgers(
@@ -169,12 +165,13 @@ def _record(
     episodes: Sequence[Source],
     progress: Progress | None,
 ) -> RecordedBank:
-    def left(done: int) -> Episodes:
-        for labels, read in episodes[done:]:
-            yield labels, read()
+    def left(recording: Recording) -> Episodes:
+        for labels, read in episodes[recording.done :]:
+            yield labels, {FIELD: read()}
 
+    size = len(episodes) * layout.length * sum(spec.entry_bytes for spec in layout.streams.values())
     try:
-        return record_fields(path, layout, origin, len(episodes), left, progress)
+        return record_episodes(path, layout.streams, origin, len(episodes), size, left, progress)
     except PublishedError:  # mended files are another origin, which could not go on behind these
         shutil.rmtree(storage.partial_path(files.absolute(path)), ignore_errors=True)
         raise

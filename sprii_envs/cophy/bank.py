@@ -1,0 +1,110 @@
+"""Banks of counterfactual pairs: built from a protocol, and read back as slots, states and pictures."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sprii_envs import files
+from sprii_envs.arguments import choice, instance, integer
+from sprii_envs.banks import RecordedBank, Store, StoreError
+from sprii_envs.banks.generated import Progress, build_generated
+from sprii_envs.cophy.objects import COLOURS, FRAMES, GRAVITY, PROPERTIES
+from sprii_envs.cophy.protocols import PROTOCOLS, VIDEOS, CoPhyProtocol
+from sprii_envs.videos import smaller
+
+__all__ = ["PROTOCOLS", "CoPhyProtocol", "Slots", "boxes", "build_cophy", "frames", "scene_of", "slots", "states"]
+
+PICTURE = 1024
+"""Pixels along a side at most."""
+
+
+class Slots(NamedTuple):
+    """What persists in N pairs; absent slots have kind -1 and zeros."""
+
+    kind: NDArray[np.int8]  # (N, K)
+    mass: NDArray[np.float64]  # (N, K) kg
+    friction: NDArray[np.float64]  # (N, K)
+    restitution: NDArray[np.float64]  # (N, K); 0 throughout where the scene does not vary it and none was told
+    gravity: NDArray[np.float64]  # (N, 3) m/s²
+
+
+def build_cophy(
+    protocol: CoPhyProtocol, path: files.StrPath, *, workers: int = 1, progress: Progress | None = None
+) -> RecordedBank:
+    """Build the bank of `protocol` at `path`, or open it if it is there already; see `build_generated`.
+
+    Columns `ab_states`, `cd_states` (T, K, 13) and `ab_boxes`, `cd_boxes` (T, K, 4), in pixels of 224, float32.
+
+    Raises:
+        ValueError: for no protocol of CoPhy, or no number of workers.
+        StoreError: as `build_generated`.
+        PackageImportError: without MuJoCo.
+    """
+    return build_generated(instance("protocol", protocol, of=CoPhyProtocol), path, workers=workers, progress=progress)
+
+
+def scene_of(store: Store) -> str:
+    """The scene of a bank; StoreError for a store of anything else."""
+    scenes = set(store.table["scene"].tolist()) if "scene" in store.table else set()
+    if len(scenes) != 1 or (scene := scenes.pop()) not in COLOURS:
+        raise StoreError(f"{store.name} is no bank of one of CoPhy's scenes: {', '.join(COLOURS)}")
+    return scene
+
+
+def slots(store: Store, rows: ArrayLike) -> Slots:
+    """What persists in the pairs in some rows (N,) of a bank's table; StoreError for a store of anything else."""
+    count, at = len(COLOURS[scene_of(store)]), np.asarray(rows)
+
+    def each(name: str) -> NDArray:
+        return np.stack([store.table[f"{name}_{slot}"][at] for slot in range(count)], axis=-1)
+
+    gravity = [store.table["gravity_x"][at], store.table["gravity_y"][at], np.full(at.shape, GRAVITY)]
+    mass, friction, restitution = map(each, PROPERTIES)
+    return Slots(each("kind").astype(np.int8), mass, friction, restitution, np.stack(gravity, axis=-1))
+
+
+def states(store: Store, rows: ArrayLike, video: str, times: ArrayLike | None = None) -> NDArray[np.float32]:
+    """States (N, T, K, 13) of pairs in some rows (N,) at `times` (T,) or (N, T), by default all; see `frames`."""
+    return _entries(store, f"{choice('video', video, legal=VIDEOS)}_states", rows, times)
+
+
+def boxes(store: Store, rows: ArrayLike, video: str, times: ArrayLike | None = None) -> NDArray[np.float32]:
+    """Boxes (N, T, K, 4) in pixels of 224: x1, y1, x2, y2; else as `states`."""
+    return _entries(store, f"{choice('video', video, legal=VIDEOS)}_boxes", rows, times)
+
+
+def frames(store: Store, rows: ArrayLike, video: str, times: ArrayLike | None, size: int) -> NDArray[np.uint8]:
+    """Pictures (N, T, size, size, 3) of pairs in some rows (N,) of a bank's table.
+
+    Those that the bank holds, made smaller where they are larger; or else drawn from its states.
+
+    Args:
+        video: "ab" or "cd".
+        times: (T,) of every row, or (N, T); None: all.
+        size: pixels along a side.
+
+    Raises:
+        ValueError: for no such video, and for a size that is larger than the bank's own pictures.
+        StoreError: for a time that no video has, and for a store of anything else.
+    """
+    scene = scene_of(store)
+    size, column = integer("size", size, least=1, most=PICTURE), f"{choice('video', video, legal=VIDEOS)}_frames"
+    if column in store.columns:
+        return smaller(_entries(store, column, rows, times), size)
+    from sprii_envs.cophy.pictures import pictures
+
+    found = _entries(store, f"{video}_states", rows, times)
+    n, t = found.shape[:2]
+    kinds = np.repeat(slots(store, rows).kind, t, axis=0)
+    return pictures(scene, found.reshape(n * t, *found.shape[2:]), kinds, size).reshape(n, t, size, size, 3)
+
+
+def _entries(store: Store, column: str, rows: ArrayLike, times: ArrayLike | None) -> NDArray:
+    """Entries (N, T, *item) of a column."""
+    at = np.asarray(rows)
+    when = np.arange(FRAMES[scene_of(store)]) if times is None else np.asarray(times)
+    when = np.broadcast_to(when, (len(at), when.shape[-1]))
+    episodes = np.repeat(store.table["episode"][at], when.shape[1])
+    found = store.windows(column, episodes, when.ravel(), 1)
+    return found.reshape(*when.shape, *found.shape[2:])
