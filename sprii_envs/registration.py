@@ -25,6 +25,9 @@ _ROWS = (
     ("Hopper-v0", "sprii_envs.mujoco.hopper", "Hopper", 1000),
     ("Walker2d-v0", "sprii_envs.mujoco.walker2d", "Walker2d", 1000),
     ("Ant-v0", "sprii_envs.mujoco.ant", "Ant", 1000),
+    *((f"CoPhyBalls{k}-v0", "sprii_envs.cophy.balls", f"Balls{k}", 29) for k in ("", 2, 3, 5, 6)),
+    ("CoPhyCollision-v0", "sprii_envs.cophy.collision", "Collision", 14),
+    *((f"CoPhyBlocktower{k}-v0", "sprii_envs.cophy.blocktower", f"Blocktower{k}", 29) for k in ("", 4)),
 )
 """(id, module, class stem, transitions of an episode: one fewer than the states in it)."""
 

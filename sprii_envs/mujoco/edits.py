@@ -10,7 +10,7 @@ actuators or equality constraints, and those of its options, as `opt.density`. E
 model's own numbers, so that nothing compounds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +21,8 @@ from sprii_envs.arguments import check, instance, integer, number, shown
 from sprii_envs.properties import PersistentProperties, PersistentProperty, unknown_name
 
 Array = NDArray[np.float64]
+Computed = Mapping[str, Callable[[Array], Array]]
+"""Field of a model → a function from all property values (n, F) to the whole field of n systems, (n, *its shape)."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ _DERIVED = ("invweight0", "subtreemass", "rbound", "aabb", "M0", "acc0", "length
 _OPTIONS = ("gravity", "wind", "magnetic", "density", "viscosity", "impratio")
 _POSITIVE = ("body_mass", "body_inertia", "geom_size")
 _NOT_NEGATIVE = ("dof_damping", "dof_armature", "dof_frictionloss", "jnt_stiffness", "geom_friction", "tendon_damping")
-_PLAIN = ("dof_damping", "dof_frictionloss", "jnt_stiffness", "geom_friction", "geom_solref", "geom_solimp", "opt.")
+_PLAIN = ("dof_damping", "dof_frictionloss", "jnt_stiffness", "geom_friction", "geom_solref", "geom_solimp", "pair_", "opt.")
 """Fields that no other number of a model is computed from."""
 
 
@@ -169,8 +171,27 @@ def resolve(
     return targets
 
 
-def values_of(base: Mapping[str, Array], targets: Sequence[Target], values: Array) -> dict[str, Array]:
-    """Each edited field of n systems, (n, *its shape), from property values (n, F) and the compiled numbers."""
+def check_computed(
+    world: str, model: Any, properties: PersistentProperties, targets: Sequence[Target], computed: Computed
+) -> None:
+    """ValueError for a computed field that the model has not, that is edited too, or that is of another shape."""
+    nominal = properties.nominal[None]
+    for field, function in computed.items():
+        found = getattr(model.opt if field.startswith("opt.") else model, field.removeprefix("opt."), None)
+        if getattr(found, "dtype", None) != np.float64 or field.endswith(_DERIVED):
+            raise unknown_name(f"computed field of {world}", field, [*legal_fields(model), "pair_friction", "pair_solref"])
+        if any(target.field == field for target in targets):
+            raise ValueError(f"{field} of {world} is computed and edited: the one would undo the other")
+        shape = (1, *read(model, field).shape)
+        if np.shape(given := function(nominal)) != shape or np.asarray(given).dtype != np.float64:
+            made = f"{np.asarray(given).dtype} {np.shape(given)}"
+            raise ValueError(f"{field} of {world} is computed as {made} for one system; legal: float64 {shape}")
+
+
+def values_of(
+    base: Mapping[str, Array], targets: Sequence[Target], values: Array, computed: Computed | None = None
+) -> dict[str, Array]:
+    """Each edited or computed field of n systems, (n, *its shape), from property values (n, F)."""
     n = len(values)
     out = {field: np.repeat(nominal[None], n, axis=0) for field, nominal in base.items()}
     for target in targets:
@@ -183,12 +204,12 @@ def values_of(base: Mapping[str, Array], targets: Sequence[Target], values: Arra
         else:
             value = value if target.factor == 1.0 else value * target.factor
             array[where] = part * (value if target.power == 1.0 else value**target.power)
-    return out
+    return out | {field: function(values) for field, function in (computed or {}).items()}
 
 
-def derives(targets: Sequence[Target]) -> bool:
-    """Whether other numbers of the model follow from what is edited."""
-    return not all(target.field.startswith(_PLAIN) for target in targets)
+def derives(fields: Iterable[str]) -> bool:
+    """Whether other numbers of the model follow from what is edited or computed."""
+    return not all(field.startswith(_PLAIN) for field in fields)
 
 
 def names_of(mj: Any, model: Any, kind: str, count: str) -> list[str]:
@@ -197,8 +218,13 @@ def names_of(mj: Any, model: Any, kind: str, count: str) -> list[str]:
     return [mj.mj_id2name(model, code, i) or "" for i in range(getattr(model, count))]
 
 
-def declared(world: str, properties: PersistentProperties, given: Any) -> dict[str, tuple[Edit, ...]]:
-    """The edits of every property, several or one; ValueError for what is none, and a property without any."""
+def declared(
+    world: str, properties: PersistentProperties, given: Any, computed: Computed
+) -> dict[str, tuple[Edit, ...]]:
+    """The edits of every property, several or one; ValueError for what is none.
+
+    A property without any is refused unless something is computed, of any of them.
+    """
     if not isinstance(given, Mapping):
         raise ValueError(f"edits of {world} are {shown(given)}; legal: property → scale(…) or assign(…)")
     found: dict[str, tuple[Edit, ...]] = {}
@@ -212,7 +238,7 @@ def declared(world: str, properties: PersistentProperties, given: Any) -> dict[s
                     "or a tuple of them"
                 )
         found[name] = several
-    if missing := [name for name in properties.names if not found.get(name)]:
+    if (missing := [name for name in properties.names if not found.get(name)]) and not computed:
         raise ValueError(f"property {missing[0]!r} of {world} acts on nothing: edits= maps it to scale(…) or assign(…)")
     return found
 

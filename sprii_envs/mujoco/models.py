@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from sprii_envs.arguments import shown
 from sprii_envs.dependencies import needed
 from sprii_envs.mujoco import edits
-from sprii_envs.mujoco.edits import Edit, Target
+from sprii_envs.mujoco.edits import Computed, Edit, Target
 from sprii_envs.mujoco.package import threads, workers
 from sprii_envs.mujoco.pool import Pool
 from sprii_envs.properties import PersistentProperties
@@ -118,6 +118,7 @@ class Compiled:
     """Whether `mj_rnePostConstraint` runs after a step, for forces such as `cfrc_ext`."""
     origin: tuple[Any, ...]
     """The function that finds this again, and its arguments: what a copy or a pickle keeps."""
+    computed: Computed = field(default_factory=dict)
     base: dict[str, Array] = field(default_factory=dict)
     ranges: tuple[Array, Array, NDArray[np.bool_]] = field(init=False)
     """Ends of each actuator's `ctrlrange`, and whether they are of equal size."""
@@ -140,7 +141,7 @@ class Compiled:
         flags = mj.mjtDisableBit
         model.opt.disableflags |= int(flags.mjDSBL_AUTORESET)  # a model that runs away is an error, not a new start
         self.base = {target.field: edits.read(model, target.field) for target in self.targets}
-        self.derives = edits.derives(self.targets)
+        self.derives = edits.derives([*self.base, *self.computed])
         low, high = np.array(model.actuator_ctrlrange, np.float64).reshape(-1, 2).T
         self.ranges = low, high, low == -high
         bits = mj.mjtState
@@ -313,6 +314,7 @@ def compiled(
     reading_names: tuple[str, ...],
     post_constraint: bool,
     origin: tuple[Any, ...],
+    computed: Computed,
 ) -> Compiled:
     """The model of a world, checked; ValueError that names what does not fit."""
     model, digest = compile_source(mj, world, source)
@@ -321,7 +323,8 @@ def compiled(
         raise ValueError(
             f"{world} edits geom_size, whose bounds MuJoCo follows from version 4 on, not {mj.__version__}"
         )
-    return Compiled(mj, world, model, digest, targets, reader, reading_names, post_constraint, origin)
+    edits.check_computed(world, model, properties, targets, computed)
+    return Compiled(mj, world, model, digest, targets, reader, reading_names, post_constraint, origin, computed)
 
 
 class Models:
@@ -357,7 +360,7 @@ class Models:
 
     def _edit(self, models: list[Any], values: Array) -> None:
         self._revision += 1
-        fields = edits.values_of(self._of.base, self._of.targets, values)
+        fields = edits.values_of(self._of.base, self._of.targets, values, self._of.computed)
         for row, model in enumerate(models):
             for name, value in fields.items():
                 edits.write(model, name, value[row])

@@ -12,7 +12,7 @@ from sprii_envs import rendering
 from sprii_envs.arguments import check, choice
 from sprii_envs.checks import reals
 from sprii_envs.mujoco import edits, models, pictures
-from sprii_envs.mujoco.edits import Edit
+from sprii_envs.mujoco.edits import Computed, Edit
 from sprii_envs.mujoco.models import Compiled, Models, Source
 from sprii_envs.mujoco.package import mujoco
 from sprii_envs.properties import unknown_name
@@ -51,6 +51,9 @@ class MujocoWorld(World):
     """MJCF text, the path of a file, or `GymnasiumModel("HalfCheetah-v5")`."""
     edits: ClassVar[Mapping[str, Edit | Sequence[Edit]]]
     """Property → what it does to the model: `scale(…)`, `assign(…)`, or several of them."""
+    computed: ClassVar[Computed] = {}
+    """Field of the model → a function from all property values (n, F) to it, (n, *its shape); for what no edit of one
+    property can say, such as a product of two."""
     model_constants: ClassVar[tuple[str, ...]] = ()
     """Fields that `adjust` writes into the model."""
     normal_velocities: ClassVar[bool] = False
@@ -86,7 +89,7 @@ class MujocoWorld(World):
             )
         if not hasattr(cls, "properties") or not hasattr(cls, "edits"):
             return
-        edits.declared(cls.__name__, cls.properties, cls.edits)
+        edits.declared(cls.__name__, cls.properties, cls.edits, cls.computed)
 
     @staticmethod
     def adjust(model: Any, constants: Mapping[str, Any]) -> None:
@@ -247,7 +250,7 @@ class MujocoWorld(World):
 def compiled(kind: type[MujocoWorld]) -> Compiled:
     """The compiled and checked model of a kind of world."""
     mj = mujoco(kind.name)
-    mapping = edits.declared(kind.name, kind.properties, kind.edits)
+    mapping = edits.declared(kind.name, kind.properties, kind.edits, kind.computed)
     reader = kind.read if kind.reading_names else None
     made = models.compiled(
         mj,
@@ -259,6 +262,7 @@ def compiled(kind: type[MujocoWorld]) -> Compiled:
         kind.reading_names,
         kind.post_constraint,
         (compiled, (kind,)),
+        kind.computed,
     )
     limited = np.asarray(made.model.actuator_ctrllimited, bool)
     if not limited.all():
