@@ -37,6 +37,7 @@ class ObjectEpisodes:
         rows: (N,) of them, the split's.
         positions: (N, T, O, 3) true, of CD.
         slot, kind: (N, O); a kind of −1 is of no object.
+        active: (N, O) objects of both videos.
         unit, stratum: (N, O), see `relation_units`.
         fingerprint: of the data behind it.
     """
@@ -47,14 +48,10 @@ class ObjectEpisodes:
     positions: Array
     slot: Rows
     kind: Rows
+    active: NDArray[np.bool_]
     unit: Rows
     stratum: Rows
     fingerprint: str
-
-    @property
-    def active(self) -> NDArray[np.bool_]:
-        """(N, O), where there is an object."""
-        return self.kind >= 0
 
 
 def relation_units(slot: Array, kind: Array, gravity: Array, physics: Array) -> tuple[Rows, Rows]:
@@ -220,7 +217,7 @@ class PairedObjects:
         return ObjectWindows(
             features=_tensor(videos[:, :1]),
             poses=_tensor(poses[:, :1], np.float32),
-            seen=_tensor(active[:, None]),
+            seen=_tensor(e.kind[rows][:, None] >= 0),
             video=torch.zeros(n, o, dtype=torch.int64),
             place=torch.arange(o).expand(n, o).clone(),
             query_features=_tensor(videos[:, 1]),
@@ -238,7 +235,7 @@ class PairedObjects:
         e, (n, o) = self.episodes, drawn.donor.shape
         there = drawn.donor >= 0
         videos = np.maximum(drawn.donor, 0)
-        seen = e.active[videos] & there[..., None]
+        seen = (e.kind[videos] >= 0) & there[..., None]
         blank = ~there[..., None, None, None]
         return own._replace(
             features=_tensor(np.where(blank, 0, e.features[e.rows[videos], 0])),

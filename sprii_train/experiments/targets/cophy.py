@@ -7,6 +7,7 @@ import numpy as np
 from sprii_train.experiments.targets.base import Group, Row, Target, arrays_of, spread_of, stacked
 from sprii_train.experiments.targets.cophy_rows import (
     ARMS,
+    CHANNELS,
     CONTROLS,
     DEVELOPMENT,
     FAMILIES,
@@ -128,9 +129,7 @@ def _every(scenes: Sequence[str], families: Sequence[str]) -> list[tuple[str, st
     return [(scene, family, control, "sprii") for scene in scenes for family in families for control in CONTROLS]
 
 
-def _tables(
-    population: str, scenes: Sequence[str], families: Sequence[str]
-) -> Callable[[Sequence[Row]], list[Table]]:
+def _tables(population: str, scenes: Sequence[str], families: Sequence[str]) -> Callable[[Sequence[Row]], list[Table]]:
     def tables(rows: Sequence[Row]) -> list[Table]:
         contrasts = contrasts_table(rows, population, _every(scenes, families))
         return [
@@ -141,9 +140,6 @@ def _tables(
         ]
 
     return tables
-
-
-CHANNELS = {"U": "source U", "S": "support S", "M": "memory M"}
 
 
 def source_table(rows: Sequence[Row]) -> Table:
@@ -184,7 +180,10 @@ def _shown(rows: Sequence[Row], scene: str) -> list[Picture]:
     """One query under its own histories and under wrong ones, an arm a panel."""
     own = [each[0] for each in by_arm(rows).values() if each[0]["world"] == world(scene)]
     told = {str(row["label"]): arrays_of(row, MEASURE) for row in own}
-    shown = {label: {k.removeprefix("shown|"): v for k, v in a.items() if k.startswith("shown|")} for label, a in told.items()}
+    shown = {
+        label: {k.removeprefix("shown|"): v for k, v in a.items() if k.startswith("shown|")}
+        for label, a in told.items()
+    }
     shown = {label: each for label, each in shown.items() if each}
     if not shown:
         return []
@@ -202,7 +201,9 @@ def _shown(rows: Sequence[Row], scene: str) -> list[Picture]:
 def _courses(rows: Sequence[Row]) -> list[Picture]:
     """KL of the RSSM's arms over training, and how much of it free nats hold."""
     found = {
-        f"{row['label']}, {SCENES[str(row['world']).removeprefix('cophy-')]}": read_rows(f"{row['folder']}/metrics.jsonl")
+        f"{row['label']}, {SCENES[str(row['world']).removeprefix('cophy-')]}": read_rows(
+            f"{row['folder']}/metrics.jsonl"
+        )
         for own in by_arm(rows).values()
         for row in own[:1]
         if "rssm" in row["arm"]

@@ -7,6 +7,7 @@ import numpy as np
 from sprii_train.experiments.targets.base import Group, Row, Target, spread_of, value_of
 from sprii_train.experiments.targets.cophy_rows import (
     ARMS,
+    CHANNELS,
     DEVELOPMENT,
     FAMILIES,
     MEASURE,
@@ -115,13 +116,15 @@ def _leads(family: str, control: str) -> Claim:
     )
 
 
-def _wrong(family: str, arm: str, factor: str, *, above: float | None = None, paper: float | str | None = None) -> Claim:
+def _wrong(
+    family: str, arm: str, factor: str, *, above: float | None = None, paper: float | str | None = None
+) -> Claim:
     one = name("balls", family, arm)
     if above is not None:
         return Claim(
             f"{FAMILIES[family]} {ARMS[arm]}: histories of another {factor} raise its error",
             (one,),
-            **minus(one, one, DEVELOPMENT, f"wrong_{factor}"),
+            **minus(one, one, DEVELOPMENT, f"wrong_{factor}", f"wrong_{factor}:matched"),
             what="difference of mean squared errors, m²",
             above=above,
             paper=paper,
@@ -140,9 +143,7 @@ def _wrong(family: str, arm: str, factor: str, *, above: float | None = None, pa
 
 
 def _delta(one: str, factor: str) -> Callable[[Arms], float]:
-    return lambda a: (
-        number_of(a[one], f"errors.{DEVELOPMENT}.wrong_{factor}") - number_of(a[one], f"errors.{DEVELOPMENT}.matched")
-    )
+    return lambda a: number_of(a[one], f"rise.{DEVELOPMENT}.{factor}")
 
 
 PROBE_CLAIMS = (
@@ -156,8 +157,10 @@ PROBE_CLAIMS = (
         Claim(
             f"RSSM: codes of the same physics lie nearer to one another in SPRII than in {ARMS[control]}",
             (name("balls", "rssm", "sprii"), name("balls", "rssm", control)),
-            lambda a, c=control: number_of(a[name("balls", "rssm", "sprii")], "geometry.ratio")
-            / number_of(a[name("balls", "rssm", c)], "geometry.ratio"),
+            lambda a, c=control: (
+                number_of(a[name("balls", "rssm", "sprii")], "geometry.S")
+                / number_of(a[name("balls", "rssm", c)], "geometry.S")
+            ),
             "ratio of the ratios of distances, within to between",
             below=1.0,
             paper=round(PAPER_RATIOS["sprii"] / PAPER_RATIOS[control], 3),
@@ -196,8 +199,8 @@ HISTORY_CLAIMS = tuple(
     for i, (fewer, more, words) in enumerate(
         (
             ("repeat", "matched", "one history thrice serves worse than three"),
-            ("s5_matched", "s5", "three histories serve worse than five"),
-            ("s8_s5", "s8", "five histories serve worse than eight"),
+            ("s5:matched", "s5", "three histories serve worse than five"),
+            ("s8:s5", "s8", "five histories serve worse than eight"),
         )
     )
 )
@@ -239,11 +242,14 @@ def _deltas(rows: Sequence[Row]) -> Table:
 
 def _geometry(rows: Sequence[Row]) -> Table:
     lines = [
-        [str(own[0]["label"]), *(spread(spread_of(own, f"geometry.{path}")) for path in ("ratio", "within", "between"))]
+        [str(own[0]["label"]), *(spread(spread_of(own, f"geometry.{channel}")) for channel in CHANNELS)]
         for own in by_arm(rows).values()
     ]
-    note = "Mean distances of support codes of the same physics, and of other physics, within a colour and type."
-    return Table("Distances of codes", ["Learner, arm", "Within / between", "Within", "Between"], lines, note)
+    note = (
+        "Mean distance of codes of the same physics over that of other physics, within a colour and type, standardised "
+        "by training codes. Codes without information have 1."
+    )
+    return Table("Distances within systems over between them", ["Learner, arm", *CHANNELS.values()], lines, note)
 
 
 def _probe_tables(rows: Sequence[Row]) -> list[Table]:
@@ -264,7 +270,7 @@ def _history_tables(rows: Sequence[Row]) -> list[Table]:
     )
     same = [
         [str(own[0]["label"]), *(
-            spread(spread_of(own, f"errors.{DEVELOPMENT}.{c}")) for c in ("s5_matched", "s5", "s8_matched", "s8_s5", "s8")
+            spread(spread_of(own, f"errors.{DEVELOPMENT}.{c}")) for c in ("s5:matched", "s5", "s8:matched", "s8:s5", "s8")
         )]
         for own in by_arm(rows).values()
     ]  # fmt: skip

@@ -20,6 +20,7 @@ ARMS = {"native": "Native", "structure": "Structure", "sprii": "SPRII", "random"
 CONTROLS = ("native", "structure", "random")
 DEVELOPMENT, HELD_OUT = "validation", "test"
 CONTEXTS = {"matched": "Matched", "null": "Null", "wrong": "Wrong"}
+CHANNELS = {"U": "source U", "S": "support S", "M": "memory M"}
 NOTHING = {"still": "the last frame stays", "moving": "the last velocity stays"}
 NOTE = (
     "Scenes, pictures and the front end are ours: MuJoCo in place of Bullet, and a front end trained from random "
@@ -117,10 +118,11 @@ def lower(
 def told(scene: str, family: str, arm: str, population: str, condition: str, words: str, **given: Any) -> Claim:
     """An arm predicts worse with other contexts than with those of its objects' own physics."""
     one = name(scene, family, arm)
+    same = f"{condition}:matched" if condition.startswith("wrong") else "matched"
     return Claim(
         f"{SCENES[scene]}, {FAMILIES[family]} {ARMS[arm]}: {words}",
         (one,),
-        **times(one, one, population, condition),
+        **times(one, one, population, condition, same),
         what="ratio of mean squared errors",
         null=1.0,
         **given,
@@ -244,7 +246,9 @@ def contrasts_table(
         if not seeds:
             continue
         errors: dict[str, NDArray[np.float64]] = {
-            key: stacked([row for seed in seeds for row in own if row["seed"] == seed], MEASURE, f"{population}|matched")
+            key: stacked(
+                [row for seed in seeds for row in own if row["seed"] == seed], MEASURE, f"{population}|matched"
+            )
             for key, own in zip(("control", "own"), both, strict=True)
         }
         contrast = {"": difference("control", "own")}

@@ -123,7 +123,9 @@ PAPER_READERS = {
 
 def _gain(scene: str, reader: str) -> Callable[[Arms], float]:
     native, sprii = (name(scene, "net50", arm) for arm in ("native", "sprii"))
-    return lambda a: 100.0 * (1.0 - number_of(a[sprii], f"readers.{reader}") / number_of(a[native], f"readers.{reader}"))
+    return lambda a: (
+        100.0 * (1.0 - number_of(a[sprii], f"readers.{reader}") / number_of(a[native], f"readers.{reader}"))
+    )
 
 
 def _extreme(scene: str, choose: Callable[..., float], words: str, paper: float, **bounds: float) -> Claim:
