@@ -112,8 +112,10 @@ def channels(
     seed = (0 if reader is None else reader.seed) if seed is None else seed
     part, seen = torch.from_numpy(rows), torch.from_numpy(supports.objects.seen[rows])
     ids = torch.from_numpy(supports.matched(SUPPORTS, seed=seed))[part]
+    count = seen.shape[1]
+    own = (part[:, None] * count + torch.arange(count)).where(seen, -1).unsqueeze(-1)
     found = {
-        "U": encoded.state(encoded.memory[part], encoded.query[part]),
+        "U": contexts(encoded, part, own)[:, :, 0],
         "S": encoded.persistent(encoded.memory.flatten(0, 1)[ids.clamp_min(0)]).mean(2),
     }
     if reader is not None:
@@ -202,10 +204,8 @@ def oracle(objects: Objects) -> Encoded:
     gravity = np.broadcast_to(objects.gravity[:, None], (episodes, count, 3))
     memory = np.concatenate([objects.physics, gravity], axis=-1).astype(np.float32)
     mean = memory[objects.seen & (objects.split == "train")[:, None]].mean(0)
-    told = torch.from_numpy(memory)
-    return Encoded(
-        told, told[..., :0], lambda memory, _: memory, lambda memory: memory, torch.from_numpy(np.broadcast_to(mean, memory.shape).copy())
-    )  # fmt: skip
+    told, null = torch.from_numpy(memory), torch.from_numpy(np.broadcast_to(mean, memory.shape).copy())
+    return Encoded(told, told[..., :0], lambda memory, _: memory, lambda memory: memory, null)
 
 
 def class_means(encoded: Encoded, objects: Objects) -> Encoded:

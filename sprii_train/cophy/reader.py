@@ -98,7 +98,7 @@ class Encoded(NamedTuple):
 
     memory: Tensor  # (E, O, d_m) of AB
     query: Tensor  # (E, O, d_q) of CD's given frames
-    state: Callable[[Tensor, Tensor], Tensor]  # (…, d_m), (…, d_q) → U (…, d_U)
+    state: Callable[[Tensor, Tensor], Tensor]  # (…, O, d_m), (…, O, d_q) → U (…, O, d_U)
     persistent: Callable[[Tensor], Tensor]  # (…, d_m) → the part of a memory that is persistent
     null: Tensor  # (E, O, d_m), the memory of no history
 
@@ -148,11 +148,18 @@ def _whole(memory: Tensor) -> Tensor:
 @torch.no_grad()
 def contexts(encoded: Encoded, rows: Tensor, ids: Tensor | None) -> Tensor:
     """States U (n, O, k, d_U) of recipients (n,) told by objects ids (n, O, k); by no history (k = 1) without them."""
-    query = encoded.query[rows].unsqueeze(2)
-    if ids is None:
-        return encoded.state(encoded.null[rows].unsqueeze(2), query)
-    memory = encoded.memory.flatten(0, 1)[ids.clamp_min(0)]
-    return encoded.state(memory, query.expand(*ids.shape, -1))
+    memories = encoded.memory.flatten(0, 1)
+    found = []
+    for i in range(0, len(rows), CHUNK):
+        part = rows[i : i + CHUNK]
+        if ids is None:
+            memory = encoded.null[part].unsqueeze(1)
+        else:
+            told = ids[i : i + CHUNK].transpose(1, 2)
+            memory = memories[told.clamp_min(0)] * (told >= 0).unsqueeze(-1)  # an object that is not there has 0
+        query = encoded.query[part].unsqueeze(1).expand(*memory.shape[:-1], -1)
+        found.append(encoded.state(memory, query).transpose(1, 2))
+    return torch.cat(found)
 
 
 class Head(nn.Module):
@@ -340,9 +347,7 @@ def errors(head: Head, encoded: Encoded, asked: Queries, rows: Ids, ids: Tensor 
     return torch.cat(found).double().numpy()
 
 
-def _standardise(
-    head: Head, encoded: Encoded, asked: Queries, supports: Supports, rows: Ids, seed: int
-) -> None:
+def _standardise(head: Head, encoded: Encoded, asked: Queries, supports: Supports, rows: Ids, seed: int) -> None:
     """The scales of contexts and poses of the training recipients that are there."""
     part = torch.from_numpy(rows)
     seen = asked.seen[part]

@@ -100,7 +100,7 @@ class Supports:
         return self._named(other, distinct(drawn[1:], np.maximum(self.sizes[other], count)), legal)
 
     def others(self, factor: str | None) -> Mask:
-        """(classes, classes): the second is of the first's group and differs, in nothing but a factor if one is named."""
+        """(classes, classes): whether the second is of the first's group and differs: in the named factor alone, if any."""
         same = self.groups[:, None] == self.groups
         if factor is None:
             return same & self._differs.any(-1)
@@ -109,7 +109,7 @@ class Supports:
     def eligible(self, ids: Ids) -> Mask:
         """Episodes (E,) of which every object that is there has supports in a draw (E, O, count)."""
         seen = self.objects.seen
-        return seen.any(1) & ((ids >= 0).all(-1) | ~seen).all(1)
+        return np.asarray(seen.any(1) & ((ids >= 0).all(-1) | ~seen).all(1))
 
     def rows(self, split: str, count: int = 3) -> Ids:
         """Episodes of a split of which every object has so many matched supports.

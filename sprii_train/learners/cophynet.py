@@ -18,6 +18,7 @@ Train it in float32: bfloat16 leaves the gate no digits.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -182,7 +183,7 @@ class CoPhyNet(nn.Module):
     # What readers of a frozen source take
 
     def object_memory(self, features: Any, poses: Tensor, seen: Tensor) -> Tensor:
-        """Estimated positions (B, T, O, 3) of AB videos, with objects (B, O) → U (B, O, width); no features are read."""
+        """Estimated positions (B, T, O, 3) of AB, objects (B, O) that are there → U (B, O, width); no features are read."""
         return self.history(poses.float(), seen)
 
     def object_query(self, features: Any, poses: Tensor, seen: Tensor) -> Tensor:
@@ -213,7 +214,7 @@ class CoPhyNet(nn.Module):
 def _layers(*sizes: int) -> nn.Sequential:
     """Linear layers with ReLU between them."""
     made: list[nn.Module] = []
-    for before, after in zip(sizes, sizes[1:], strict=False):
+    for before, after in pairwise(sizes):
         made += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*made[:-1])
 
