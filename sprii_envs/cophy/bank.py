@@ -10,10 +10,22 @@ from sprii_envs.arguments import choice, instance, integer
 from sprii_envs.banks import RecordedBank, Store, StoreError
 from sprii_envs.banks.generated import Progress, build_generated
 from sprii_envs.cophy.objects import COLOURS, FRAMES, GRAVITY, PROPERTIES
-from sprii_envs.cophy.protocols import PROTOCOLS, VIDEOS, CoPhyProtocol
+from sprii_envs.cophy.protocols import PROTOCOLS, VIDEOS, CoPhyProtocol, kinds_of
+from sprii_envs.cophy.simulation import Pairs
 from sprii_envs.videos import smaller
 
-__all__ = ["PROTOCOLS", "CoPhyProtocol", "Slots", "boxes", "build_cophy", "frames", "scene_of", "slots", "states"]
+__all__ = [
+    "PROTOCOLS",
+    "CoPhyProtocol",
+    "Slots",
+    "boxes",
+    "build_cophy",
+    "frames",
+    "pairs",
+    "scene_of",
+    "slots",
+    "states",
+]
 
 PICTURE = 1024
 """Pixels along a side at most."""
@@ -69,6 +81,13 @@ def states(store: Store, rows: ArrayLike, video: str, times: ArrayLike | None = 
     return _entries(store, f"{choice('video', video, legal=VIDEOS)}_states", rows, times)
 
 
+def pairs(store: Store, rows: ArrayLike) -> Pairs:
+    """Pairs in some rows (N,) of a bank's table, as `simulate` gives them."""
+    of = slots(store, rows)
+    told = tuple(store.table["explanation"][np.asarray(rows)].tolist())
+    return Pairs(states(store, rows, "ab"), states(store, rows, "cd"), *of, told)
+
+
 def boxes(store: Store, rows: ArrayLike, video: str, times: ArrayLike | None = None) -> NDArray[np.float32]:
     """Boxes (N, T, K, 4) in pixels of 224: x1, y1, x2, y2; else as `states`."""
     return _entries(store, f"{choice('video', video, legal=VIDEOS)}_boxes", rows, times)
@@ -96,7 +115,7 @@ def frames(store: Store, rows: ArrayLike, video: str, times: ArrayLike | None, s
 
     found = _entries(store, f"{video}_states", rows, times)
     n, t = found.shape[:2]
-    kinds = np.repeat(slots(store, rows).kind, t, axis=0)
+    kinds = kinds_of(found, slots(store, rows).kind)
     return pictures(scene, found.reshape(n * t, *found.shape[2:]), kinds, size).reshape(n, t, size, size, 3)
 
 

@@ -1,15 +1,17 @@
-"""What banks of CoPhy hold: a scene, how many objects, which variant, how many pairs; frozen: it identifies its bank."""
+"""What banks of CoPhy hold: a scene, how many objects, which variant and how many pairs; it identifies its bank."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sprii_envs.arguments import check, choice, integer
 from sprii_envs.banks import StreamSpec
 from sprii_envs.banks.generated import Arrays, GeneratedProtocol, Labels
-from sprii_envs.cophy.objects import COLOURS, FRAMES, OBJECTS, PROPERTIES, SCENES, STATE, VARIANTS
+from sprii_envs.cophy.objects import ABSENT, COLOURS, FRAMES, OBJECTS, PROPERTIES, SCENES, STATE, VARIANTS
 
 SPLITS = ("train", "validation", "test")
 VIDEOS = ("ab", "cd")
@@ -32,7 +34,9 @@ COUNTS: Mapping[tuple[str, int, str], tuple[int, int, int]] = {
 class CoPhyProtocol(GeneratedProtocol):
     """Counterfactual pairs of a scene: two videos of the same objects, between them one intervention.
 
-    A pair is a pure function of (seed, scene, objects, variant, its number); numbers run through the splits.
+    A pair is a pure function of (seed, scene, objects, variant, its number, and whether it is of a test split that a
+    variant holds out); numbers run through the splits. The test split of a variant other than `normal` has what its
+    training and validation never had: see `simulation.simulate`.
 
     Attributes:
         scene: balls, collision or blocktower.
@@ -86,16 +90,22 @@ class CoPhyProtocol(GeneratedProtocol):
         from sprii_envs.cophy.pictures import boxes
         from sprii_envs.cophy.simulation import simulate
 
-        numbers = np.array([int(each["example"]) for each in rows])
-        pairs = simulate(self.scene, self.objects, self.variant, numbers, seed=self.seed)
-        arrays: dict[str, Any] = {}
-        for video, states in zip(VIDEOS, (pairs.ab, pairs.cd), strict=True):
-            n, t, k, _ = states.shape
-            flat = boxes(self.scene, states.reshape(n * t, k, STATE), np.repeat(pairs.kinds, t, axis=0))
-            arrays |= {f"{video}_states": states, f"{video}_boxes": flat.reshape(n, t, k, 4)}
-        properties = np.stack([pairs.mass, pairs.friction, pairs.restitution], axis=-1)
-        told = zip(pairs.kinds, properties, pairs.gravity[:, :2], pairs.explanations, strict=True)
-        return [each | persistent(*values) for each, values in zip(rows, told, strict=True)], arrays
+        labels: list[Labels] = []
+        parts: list[Arrays] = []
+        for held_out, some in groupby(rows, lambda row: self.variant != "normal" and row["split"] == "test"):
+            part = list(some)
+            numbers = [int(each["example"]) for each in part]
+            pairs = simulate(self.scene, self.objects, self.variant, numbers, seed=self.seed, held_out=held_out)
+            arrays: dict[str, NDArray[Any]] = {}
+            for video, states in zip(VIDEOS, (pairs.ab, pairs.cd), strict=True):
+                n, t, k, _ = states.shape
+                seen = boxes(self.scene, states.reshape(n * t, k, STATE), kinds_of(states, pairs.kinds))
+                arrays |= {f"{video}_states": states, f"{video}_boxes": seen.reshape(n, t, k, 4)}
+            properties = np.stack([pairs.mass, pairs.friction, pairs.restitution], axis=-1)
+            told = zip(pairs.kinds, properties, pairs.gravity[:, :2], pairs.explanations, strict=True)
+            labels += [each | persistent(*values) for each, values in zip(part, told, strict=True)]
+            parts.append(arrays)
+        return labels, {name: np.concatenate([part[name] for part in parts]) for name in self.streams}
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -123,6 +133,12 @@ def streams(scene: str, frames: int | None = None) -> dict[str, StreamSpec]:
     kinds = {"states": StreamSpec((slots, STATE)), "boxes": StreamSpec((slots, 4))}
     kinds |= {} if frames is None else {"frames": StreamSpec((frames, frames, 3), "uint8")}
     return {f"{video}_{name}": spec for video in VIDEOS for name, spec in kinds.items()}
+
+
+def kinds_of(states: NDArray[np.float32], kinds: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Kinds (N·T, K) in the frames (N, T, K, 13) of videos of pairs with kinds (N, K): an object may be taken away."""
+    there = (states[..., :3] != 0.0).any(axis=-1)
+    return np.where(there, kinds[:, None], np.int8(ABSENT)).reshape(-1, kinds.shape[1])
 
 
 def persistent(kinds: Any, properties: Any, gravity: Any, explanation: str) -> Labels:

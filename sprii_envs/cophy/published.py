@@ -1,4 +1,4 @@
-"""The published layout of CoPhy: read into the banks that `build_cophy` makes, and written from them.
+"""Published data of CoPhy, read into the banks that `build_cophy` makes; `exporting` writes the same layout.
 
 ballsCF/<K>/<id>/, blocktowerCF/<K>/<id>/, collisionCF/<id>/
   ab/, cd/          states.npy, bboxes.npy, colors.txt, rgb.mp4, segm.mp4
@@ -26,17 +26,14 @@ from numpy.typing import NDArray
 
 from sprii_envs import files
 from sprii_envs.arguments import WORKERS, choice, flag, integer
-from sprii_envs.banks import RecordedBank, Recording, Store, StoreError, open_store
+from sprii_envs.banks import RecordedBank, Recording
 from sprii_envs.banks.generated import Arrays, Episodes, Labels, Progress, PublishedError, record_episodes
-from sprii_envs.cophy.bank import boxes, frames, scene_of, slots, states
 from sprii_envs.cophy.objects import (
     COLOURS,
     CUBE,
     FRAMES,
-    INTERVAL,
     KINDS,
     LEVELS,
-    PALETTE,
     PROPERTIES,
     SPHERE,
     STATE,
@@ -44,7 +41,7 @@ from sprii_envs.cophy.objects import (
 from sprii_envs.cophy.protocols import SPLITS, VIDEOS, check_scene, persistent, streams
 from sprii_envs.dependencies import require
 from sprii_envs.processes import in_order
-from sprii_envs.videos import read_video, smaller, write_video
+from sprii_envs.videos import read_video, smaller
 
 PICTURES = 224
 """Pixels along a side of the published videos, of which boxes are told."""
@@ -53,14 +50,14 @@ NAMED: Mapping[str, tuple[str, ...]] = {"train": ("train",), "validation": ("val
 """Split → what published lists may call it."""
 
 _GRAVITY = re.compile(r"\s*gravity_x=(\S+)\s+gravity_y=(\S+)\s*")
-_TYPED = re.compile(r"(?=.*\btype=(\w+))(?=.*\bcolor=(\w+))")
 _ID = re.compile(r"\w[\w.-]*")
-_TOGETHER = 4
+TOGETHER = 4
+"""Examples that a worker reads or writes at once."""
 
 
 @dataclass(frozen=True)
-class _Layout:
-    """Where examples lie, and what of them is wanted."""
+class Layout:
+    """Where examples lie, and what of them is wanted; `size` is of pictures, None where there are none."""
 
     root: Path
     scene: str
@@ -126,7 +123,7 @@ def import_cophy(
         require("reading CoPhy's videos", "'sprii[cophy]'", "imageio_ffmpeg")
     base = files.absolute(root)
     base = base / "CoPhy_224" if (base / "CoPhy_224").is_dir() else base
-    layout = _Layout(base, scene, objects, variant, kept)
+    layout = Layout(base, scene, objects, variant, kept)
     if not layout.folder.is_dir():
         raise PublishedError(f"{layout.folder} is missing; it holds an example a folder")
     lists = _lists(layout, splits)
@@ -135,7 +132,7 @@ def import_cophy(
     def episodes(recording: Recording) -> Episodes:
         done = {(row["split"], row["example"]) for row in recording.rows}
         left = [source for source in sources if source not in done]
-        chunks = [left[i : i + _TOGETHER] for i in range(0, len(left), _TOGETHER)]
+        chunks = [left[i : i + TOGETHER] for i in range(0, len(left), TOGETHER)]
         dropped: dict[str, str] = {}
         odd = [row["example"] for row in recording.rows if _odd(scene, row)]
         with closing(
@@ -169,26 +166,26 @@ def import_cophy(
     return record_episodes(path, columns, origin, len(sources), size, episodes, progress)
 
 
-def _lists(layout: _Layout, splits: files.StrPath | Mapping[str, files.StrPath] | None) -> dict[str, Path]:
+def _lists(layout: Layout, splits: files.StrPath | Mapping[str, files.StrPath] | None) -> dict[str, Path]:
     """Split → its list; PublishedError for a list that is not there, or one of which there are two."""
     if isinstance(splits, Mapping):
-        if not splits or (unknown := [name for name in splits if name not in SPLITS]):
-            raise ValueError(f"splits has {unknown if splits else 'none'}; legal: some of {', '.join(SPLITS)}")
+        if not splits or not set(splits) <= set(SPLITS):
+            raise ValueError(f"splits has {', '.join(map(str, splits)) or 'none'}; legal: some of {', '.join(SPLITS)}")
         return {split: files.absolute(splits[split]) for split in SPLITS if split in splits}
     given = layout.root / "splits" if splits is None else files.absolute(splits)
     folder = layout.root if splits is None and not given.is_dir() else given
     found: dict[str, Path] = {}
     for split, names in NAMED.items():
-        there = [folder / name for name in _list_names(layout, names) if (folder / name).is_file()]
+        there = [folder / name for name in list_names(layout, names) if (folder / name).is_file()]
         if len(there) != 1:
             told = f"{there[0]} and {there[1]} are both lists of it" if there else f"{folder} holds no list of it"
-            legal = " or ".join(_list_names(layout, names[:1])[:2])
+            legal = " or ".join(list_names(layout, names[:1])[:2])
             raise PublishedError(f"split {split!r}: {told}; expected one, such as {legal}, or splits={{split: file}}")
         found[split] = there[0]
     return found
 
 
-def _list_names(layout: _Layout, split: Sequence[str]) -> list[str]:
+def list_names(layout: Layout, split: Sequence[str]) -> list[str]:
     """Names that a list of ids may have: the scene, then what tells its examples apart, in any order."""
     told = {"balls": [str(layout.objects)], "collision": [layout.variant]}
     parts = told.get(layout.scene, [str(layout.objects), layout.variant])
@@ -212,7 +209,7 @@ def _sources(lists: Mapping[str, Path]) -> list[tuple[str, str]]:
 
 
 def _read_some(
-    layout: _Layout, sources: Sequence[tuple[str, str]]
+    layout: Layout, sources: Sequence[tuple[str, str]]
 ) -> list[tuple[tuple[str, str], tuple[Labels, Arrays] | str]]:
     """Examples, or what is damaged of them."""
     read: list[tuple[tuple[str, str], tuple[Labels, Arrays] | str]] = []
@@ -226,7 +223,7 @@ def _read_some(
     return read
 
 
-def _read(layout: _Layout, folder: Path) -> tuple[Labels, Arrays]:
+def _read(layout: Layout, folder: Path) -> tuple[Labels, Arrays]:
     """What persists in an example, and its arrays by column; PublishedError for damage."""
     if not folder.is_dir():
         raise PublishedError(f"{folder} is missing")
@@ -304,11 +301,9 @@ def _colours(file: Path, scene: str) -> dict[int, int]:
     """Slot → kind of the objects of a video, in the order of its lines; PublishedError for what is no colour."""
     there: dict[int, int] = {}
     for line in filter(None, map(str.strip, _text(file).splitlines())):
-        if scene == "collision":
-            typed = _TYPED.match(line)
-            kind, names = (typed[1], [typed[2]]) if typed else ("", [line])
-        else:
-            kind, names = KINDS[SPHERE if scene == "balls" else CUBE], re.split(r"[\s,]+", line)
+        told = dict(re.findall(r"\b(type|color)=(\w+)", line))
+        kind = told.get("type", "") if scene == "collision" else KINDS[SPHERE if scene == "balls" else CUBE]
+        names = [told["color"]] if "color" in told else re.split(r"[\s,]+", line)
         for name in names:
             if name not in COLOURS[scene] or kind not in KINDS[:CUBE] + KINDS[CUBE:] * (scene == "blocktower"):
                 raise PublishedError(f"{file} holds {line[:80]!r}, expected {_line(scene)}")
@@ -364,110 +359,9 @@ def _odd(scene: str, labels: Mapping[str, Any]) -> bool:
     return any(labels[name] not in LEVELS[scene].get(name, (0.0,)) for name in ("gravity_x", "gravity_y"))
 
 
-def _told_odd(layout: _Layout, labels: Labels, _: Arrays) -> str:
+def _told_odd(layout: Layout, labels: Labels, _: Arrays) -> str:
     return (
-        f"{layout.folder / labels['example'] / 'gravity.txt'} holds {labels['gravity_x']:g}, {labels['gravity_y']:g}, out "
-        "of -0.5, 0, 0.5: the published generator could write frictions there. Gravity is kept as it is told; do not "
-        "relate episodes by it. The bank's notes list all such examples"
+        f"{layout.folder / labels['example'] / 'gravity.txt'} holds {labels['gravity_x']:g}, {labels['gravity_y']:g}, "
+        "out of -0.5, 0, 0.5: the published generator could write frictions there. Gravity is kept as it is told, and "
+        "relates no episodes; the bank's notes list all such examples"
     )
-
-
-def export_cophy(
-    store: Store,
-    root: files.StrPath,
-    *,
-    size: int = PICTURES,
-    workers: int = 1,
-    progress: Progress | None = None,
-) -> None:
-    """Write a bank in the published layout: an example a folder, each whole or not there, and lists of ids.
-
-    `rgb.mp4` is the bank's pictures, or drawn from its states; `segm.mp4` has each object in its colour on black,
-    without loss. Arrays are padded to the scene's colours, but Blocktower's confounders are (objects, 2), in the order
-    of `colors.txt`. Where the scene has no `explanations.txt`, as Blocktower, it is written nonetheless. The same call
-    goes on after a kill.
-
-    Args:
-        store: a bank of CoPhy, of which a worker opens its own.
-        root: a folder, which becomes what is published as `CoPhy_224`.
-        size: pixels along a side of the videos, even.
-        workers: processes that draw and encode.
-        progress: (done, total) examples.
-
-    Raises:
-        ValueError: for a size or number of workers that cannot be, and one larger than the bank's own pictures.
-        StoreError: for a store of anything else, and a folder that holds the export of another.
-        PackageImportError: without imageio-ffmpeg.
-    """
-    scene = scene_of(store)
-    workers = integer("workers", workers, least=1, most=WORKERS)
-    if integer("size", size, least=16, most=2 * PICTURES) % 2:
-        raise ValueError(f"size is {size}; legal: even numbers")
-    require("writing CoPhy's videos", "'sprii[cophy]'", "imageio_ffmpeg")
-    if f"{VIDEOS[0]}_frames" in store.columns:
-        frames(store, [0], VIDEOS[0], [0], size)  # refuses a size that is too large
-    table = store.table
-    layout = _Layout(files.absolute(root), scene, int(table["objects"][0]), str(table["variant"][0]), size)
-    _claim(layout, store.fingerprint)
-    examples = table["example"].tolist()
-    rows = [row for row, example in enumerate(examples) if not (layout.folder / example).is_dir()]
-    chunks = [rows[i : i + _TOGETHER] for i in range(0, len(rows), _TOGETHER)]
-    tell, done = progress or (lambda done, total: None), len(examples) - len(rows)
-    tell(done, len(examples))
-    write = functools.partial(_write_some, store if workers == 1 else store.name, layout)
-    with closing(in_order(write, chunks, min(workers, max(1, len(chunks))))) as written:
-        for count in written:
-            done += count
-            tell(done, len(examples))
-    of = table["split"].astype(str)
-    for split in store.splits:
-        name = _list_names(layout, NAMED[split][:1])[0]
-        lines = "".join(f"{example}\n" for example in table["example"][of == split])
-        files.write_whole(layout.root / "splits" / name, lines.encode())
-
-
-def _claim(layout: _Layout, fingerprint: str) -> None:
-    """Say in the folder whose export it is; StoreError where it is another's, or holds anything else."""
-    marker, told = layout.folder / ".export.json", {"fingerprint": fingerprint, "size": layout.size}
-    if marker.is_file():
-        if files.read_json(marker, StoreError) != told:
-            raise StoreError(f"{layout.folder} holds the export of another bank or size; choose another folder")
-    elif layout.folder.exists() and any(layout.folder.iterdir()):
-        raise StoreError(f"{layout.folder} is not empty, and no export; choose another folder")
-    else:
-        files.write_json(marker, told)
-
-
-def _write_some(store: Store | str, layout: _Layout, rows: Sequence[int]) -> int:
-    opened = open_store(store) if isinstance(store, str) else store
-    for row in rows:
-        with files.written_folder(layout.folder / str(opened.table["example"][row])) as folder:
-            _write(opened, row, layout, folder)
-    return len(rows)
-
-
-def _write(store: Store, row: int, layout: _Layout, folder: Path) -> None:
-    """One example into an empty folder."""
-    from sprii_envs.cophy.pictures import masks
-
-    scene, size = layout.scene, layout.size or PICTURES
-    of = slots(store, [row])
-    colours, kinds = np.array([PALETTE[name] for name in COLOURS[scene]] + [(0, 0, 0)], np.uint8), of.kind[0]
-    for video in VIDEOS:
-        place, (found,) = folder / video, states(store, [row], video)
-        place.mkdir()
-        there = np.flatnonzero((found[0, :, :3] != 0.0).any(axis=-1))
-        typed = (f"type={KINDS[kinds[slot]]} " if scene == "collision" else "" for slot in there)
-        named = (f"color={COLOURS[scene][slot]}" if scene == "collision" else COLOURS[scene][slot] for slot in there)
-        (place / "colors.txt").write_text("".join(f"{a}{b}\n" for a, b in zip(typed, named, strict=True)))
-        np.save(place / "states.npy", found)
-        np.save(place / "bboxes.npy", boxes(store, [row], video)[0])
-        write_video(place / "rgb.mp4", frames(store, [row], video, None, size)[0], round(1 / INTERVAL))
-        drawn = masks(scene, found, np.repeat(of.kind, len(found), axis=0), size)
-        write_video(place / "segm.mp4", colours[drawn], round(1 / INTERVAL), exact=True)
-    confounders = np.stack([of.mass[0], of.friction[0], of.restitution[0]], axis=-1)
-    confounders = confounders[kinds >= 0, :2] if scene == "blocktower" else confounders
-    np.save(folder / "confounders.npy", confounders)
-    if scene == "blocktower":
-        (folder / "gravity.txt").write_text("gravity_x={:g} gravity_y={:g}\n".format(*of.gravity[0]))
-    (folder / "explanations.txt").write_text(f"{store.table['explanation'][row]}\n", encoding="utf-8")

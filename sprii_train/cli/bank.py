@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, subcommand
 
+from sprii_envs.arguments import integer
 from sprii_train.cli.options import check_workers, load_plugin
 from sprii_train.terminal import console
 
 if TYPE_CHECKING:
-    from sprii_envs.banks import Store
+    from sprii_envs.banks import RecordedBank, Store
+    from sprii_envs.banks.generated import GeneratedProtocol, Progress
 
 
 @dataclass
@@ -33,6 +35,8 @@ class Build:
     """Store no frames: they are drawn from the states when they are read."""
     rollouts: int | None = None
     """Episodes of every system, of each kind where there are kinds; by default as the protocol says."""
+    pairs: tuple[int, int, int] | None = None
+    """Pairs of training, validation and test in a bank of CoPhy; by default as many as were published."""
     seed: int | None = None
     """Seed of systems, starts and actions; by default as the protocol says."""
     plugin: str | None = None
@@ -43,7 +47,6 @@ class Build:
         import os
 
         from sprii_envs.banks import PROTOCOLS, build
-        from sprii_envs.fields.bank import PROTOCOLS as FIELDS
         from sprii_envs.properties import unknown_name
 
         if self.no_frames and self.frames is not None:
@@ -54,11 +57,14 @@ class Build:
         if self.plugin is not None:
             load_plugin(self.plugin)
         workers = (os.cpu_count() or 1) if self.workers is None else self.workers
-        if self.protocol in FIELDS:
-            self._build_fields(workers)
+        generated = _generated()
+        if self.protocol in generated:
+            self._build_generated(generated[self.protocol], workers)
             return
         if self.protocol not in PROTOCOLS:
-            raise unknown_name("bank", self.protocol, [*PROTOCOLS, *FIELDS])
+            raise unknown_name("bank", self.protocol, [*PROTOCOLS, *generated])
+        if self.pairs is not None:
+            raise ValueError(f"--pairs is not of {self.protocol}; legal: of CoPhy's banks")
         protocol = PROTOCOLS[self.protocol].replace(**changes)
         if self.no_frames:
             protocol = protocol.replace(frames=None)
@@ -66,33 +72,48 @@ class Build:
             bank = build(protocol, self.path, workers=workers, overwrite=self.overwrite, progress=progress)
         print(bank.describe())
 
-    def _build_fields(self, workers: int) -> None:
+    def _build_generated(self, protocol: "GeneratedProtocol", workers: int) -> None:
         from dataclasses import replace
 
-        from sprii_envs.fields.bank import PROTOCOLS, build_fields
+        from sprii_envs.banks.generated import build_generated
+        from sprii_envs.cophy.protocols import SPLITS, CoPhyProtocol
 
+        counted = isinstance(protocol, CoPhyProtocol)
         options = {
             "--frames": self.frames is not None,
             "--no-frames": self.no_frames,
             "--rollouts": self.rollouts is not None,
             "--overwrite": self.overwrite,
+            "--pairs": self.pairs is not None and not counted,
         }
         if given := [name for name, was in options.items() if was]:
-            raise ValueError(f"{given[0]} is not of {self.protocol}; legal: --seed and --workers")
-        protocol = PROTOCOLS[self.protocol]
-        if self.seed is not None:
-            protocol = replace(protocol, seed=self.seed)
+            legal = "--pairs, --seed and --workers" if counted else "--seed and --workers"
+            raise ValueError(f"{given[0]} is not of {self.protocol}; legal: {legal}")
+        changes: dict[str, int] = {} if self.seed is None else {"seed": self.seed}
+        if self.pairs is not None:
+            for split, count in zip(SPLITS, self.pairs, strict=True):
+                changes[split] = integer(f"--pairs of {split}", count, least=int(split == "train"))
+        protocol = replace(protocol, **changes)
         with _bar() as progress:
-            bank = build_fields(protocol, self.path, workers=workers, progress=progress)
+            bank = build_generated(protocol, self.path, workers=workers, progress=progress)
         print(described(bank, self.path))
+
+
+def _generated() -> "dict[str, GeneratedProtocol]":
+    """Protocols of banks that are generated, by name."""
+    from sprii_envs.cophy.protocols import PROTOCOLS as COPHY
+    from sprii_envs.fields.protocols import PROTOCOLS as FIELDS
+
+    return {**FIELDS, **COPHY}
 
 
 @dataclass
 class Import:
-    """Read published fields into a bank."""
+    """Read published data into a bank."""
 
-    equation: Positional[Literal["burgers", "fhn"]]
-    """What was published: HDF5 of Burgers' equation, or MAT of FitzHugh–Nagumo's, see docs/envs/fields.md."""
+    data: Positional[Literal["burgers", "fhn", "cophy"]]
+    """What was published: HDF5 of Burgers' equation or MAT of FitzHugh–Nagumo's, see docs/envs/fields.md; or CoPhy, see
+    docs/envs/cophy.md."""
     source: Positional[Path]
     """Folder of the published files."""
     path: Positional[Path]
@@ -100,18 +121,97 @@ class Import:
     additional: Annotated[bool, FlagCreatePairsOff] = False
     """Read `train_add/` of Burgers, too."""
 
+    scene: str | None = None
+    """Of CoPhy: balls, collision or blocktower."""
+    objects: int | None = None
+    """Of CoPhy: how many an example has; needed for balls and blocktower."""
+    variant: str | None = None
+    """Of CoPhy: normal, or generalization, moving_sphere, …; by default normal."""
+    splits: Path | None = None
+    """Of CoPhy: folder of the lists of ids; by default `splits` in the source."""
+    size: int | None = None
+    """Of CoPhy: pixels along a side of the pictures that are kept; by default 112."""
+    no_videos: Annotated[bool, FlagCreatePairsOff] = False
+    """Of CoPhy: read no videos; pictures are drawn from the states."""
+    drop: Annotated[bool, FlagCreatePairsOff] = False
+    """Of CoPhy: leave damaged examples out rather than stop; the bank lists them."""
+    workers: int | None = None
+    """Of CoPhy: processes; by default one a core."""
+
     def run(self) -> None:
         """Read with a progress bar."""
-        from sprii_envs.fields.published import import_burgers, import_fhn
-
-        if self.additional and self.equation == "fhn":
-            raise ValueError("--additional is not of fhn; legal: of burgers")
+        of_cophy = ("scene", "objects", "variant", "splits", "size", "no_videos", "drop", "workers")
+        options = ("additional",) if self.data == "burgers" else of_cophy if self.data == "cophy" else ()
+        for name in ("additional", *of_cophy):
+            if getattr(self, name) not in (None, False) and name not in options:
+                told = "burgers" if name == "additional" else "cophy"
+                raise ValueError(f"--{name.replace('_', '-')} is not of {self.data}; legal: of {told}")
         with _bar() as progress:
-            if self.equation == "burgers":
-                bank = import_burgers(self.source, self.path, additional=self.additional, progress=progress)
-            else:
-                bank = import_fhn(self.source, self.path, progress=progress)
+            bank = self._read(progress)
         print(described(bank, self.path))
+
+    def _read(self, progress: "Progress") -> "RecordedBank":
+        if self.data != "cophy":
+            from sprii_envs.fields.published import import_burgers, import_fhn
+
+            if self.data == "fhn":
+                return import_fhn(self.source, self.path, progress=progress)
+            return import_burgers(self.source, self.path, additional=self.additional, progress=progress)
+        import os
+
+        from sprii_envs.arguments import choice
+        from sprii_envs.cophy.objects import OBJECTS
+        from sprii_envs.cophy.published import import_cophy
+
+        check_workers(self.workers)
+        scene = choice("--scene", self.scene, legal=OBJECTS)
+        if self.objects is None and len(OBJECTS[scene]) > 1:
+            raise ValueError(f"--objects is None; legal for {scene}: {', '.join(map(str, OBJECTS[scene]))}")
+        if self.no_videos and self.size is not None:
+            raise ValueError("--size and --no-videos exclude each other")
+        return import_cophy(
+            self.source,
+            self.path,
+            scene,
+            OBJECTS[scene][0] if self.objects is None else self.objects,
+            variant=self.variant or "normal",
+            splits=self.splits,
+            size=112 if self.size is None else self.size,
+            videos=not self.no_videos,
+            damaged="drop" if self.drop else "error",
+            workers=(os.cpu_count() or 1) if self.workers is None else self.workers,
+            progress=progress,
+        )
+
+
+@dataclass
+class Export:
+    """Write a bank in the layout of published data."""
+
+    data: Positional[Literal["cophy"]]
+    """Whose layout, see docs/envs/cophy.md."""
+    bank: Positional[Path]
+    """Folder of the bank."""
+    path: Positional[Path]
+    """Folder that becomes what is published as `CoPhy_224`."""
+    size: int = 224
+    """Pixels along a side of the videos, even."""
+    workers: int | None = None
+    """Processes; by default one a core."""
+
+    def run(self) -> None:
+        """Write with a progress bar."""
+        import os
+
+        from sprii_envs.banks import open_store
+        from sprii_envs.cophy.exporting import export_cophy
+
+        check_workers(self.workers)
+        workers = (os.cpu_count() or 1) if self.workers is None else self.workers
+        store = open_store(self.bank)
+        with _bar() as progress:
+            export_cophy(store, self.path, size=self.size, workers=workers, progress=progress)
+        print(f"{self.path}: {len(store.table):,} examples of {store.name}")
 
 
 @contextmanager
@@ -138,7 +238,6 @@ class List:
         from rich.table import Table
 
         from sprii_envs.banks import PROTOCOLS, simulate
-        from sprii_envs.fields.bank import PROTOCOLS as FIELDS
 
         if self.plugin is not None:
             load_plugin(self.plugin)
@@ -149,11 +248,12 @@ class List:
             systems = ", ".join(f"{count:,} {split}" for split, count in protocol.counts.items())
             size = sum(column.bytes for column in simulate.columns(protocol))
             table.add_row(name, systems, f"{protocol.episodes:,}", f"{size / 1e9:.2f} GB")
-        for name, fields in FIELDS.items():
-            plan = fields.plan()
-            counts = Counter(split for split, _ in dict.fromkeys((each["split"], each["system"]) for each in plan))
+        for name, generated in _generated().items():
+            plan = generated.plan()
+            named = ((each["split"], each.get("system", i)) for i, each in enumerate(plan))  # one each, where none is
+            counts = Counter(split for split, _ in dict.fromkeys(named))
             systems = ", ".join(f"{count:,} {split}" for split, count in counts.items())
-            table.add_row(name, systems, f"{len(plan):,}", f"{fields.bytes / 1e9:.2f} GB")
+            table.add_row(name, systems, f"{len(plan):,}", f"{generated.bytes / 1e9:.2f} GB")
         console().print(table)
 
 
@@ -170,6 +270,8 @@ class Info:
 
         store = open_store(self.path)
         print(store.describe() if isinstance(store, Bank) else described(store, self.path))
+        if "explanation" in store.table and "cd_states" in store.columns:
+            print(_outcomes(store))
 
 
 @dataclass
@@ -204,7 +306,11 @@ def described(store: "Store", folder: Path) -> str:
         systems = table["system"][of == split]
         told = f"{_counted(len(systems), 'episode')} of {_counted(len(np.unique(systems)), 'system')}"
         rows.append((split, told + sealed))
-    rows += [("labels", ", ".join(labels))] if labels else []
+    rows += [("labels", _numbered(labels))] if labels else []
+    if dropped := getattr(store, "notes", {}).get("dropped"):
+        rows.append(
+            ("left out", f"{_counted(len(dropped), 'damaged example')}, such as {next(iter(dropped.values()))}")
+        )
     for name in store.columns:
         if isinstance(store, ArrayStore):
             stream = store.stream(name)
@@ -220,15 +326,36 @@ def described(store: "Store", folder: Path) -> str:
     return "\n".join([head, *(f"  {name:<{width}} {text}" for name, text in rows)])
 
 
+def _outcomes(store: "Store", most: int = 1000) -> str:
+    """What happens in the pairs of a bank of CoPhy."""
+    from sprii_envs.cophy.bank import pairs
+    from sprii_envs.cophy.outcomes import outcomes
+
+    rows = range(min(most, len(store.table)))
+    told = ", ".join(f"{name} {value:.3f}" for name, value in outcomes(pairs(store, rows)).items())
+    return f"  of the first {_counted(len(rows), 'pair')}: {told}"
+
+
+def _numbered(names: "list[str]") -> str:
+    """Names, of which those that end in 0 … n are told as one."""
+    import re
+
+    last: dict[str, str] = {}
+    for name in names:
+        stem, number = match.groups() if (match := re.fullmatch(r"(.+_)(\d+)", name)) else (name, "")
+        last[stem] = f"{stem}0…{number}" if number else name
+    return ", ".join(last.values())
+
+
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 @dataclass
 class BankCommand:
-    """List, build, import, describe or verify banks of episodes."""
+    """List, build, import, export, describe or verify banks of episodes."""
 
-    command: List | Build | Annotated[Import, subcommand("import")] | Info | Verify
+    command: List | Build | Annotated[Import, subcommand("import")] | Export | Info | Verify
 
     def run(self) -> None:
         """Run the chosen one."""

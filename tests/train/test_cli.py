@@ -326,10 +326,11 @@ def test_numbers_of_partners_are_numbers(option, value, monkeypatch, capsys, tmp
 def test_bank_list_names_what_can_be_built(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
     from sprii_envs.banks import PROTOCOLS
+    from sprii_envs.cophy.protocols import PROTOCOLS as COPHY
     from sprii_envs.fields.bank import PROTOCOLS as FIELDS
 
     lines = in_process(monkeypatch, capsys, "bank", "list")[1].splitlines()
-    assert [line.split()[0] for line in lines[1:]] == [*PROTOCOLS, *FIELDS]
+    assert [line.split()[0] for line in lines[1:]] == [*PROTOCOLS, *FIELDS, *COPHY]
     assert [line for line in lines if line.startswith("d-clean ") and "11,200" in line and line.endswith("0.02 GB")]
 
 
