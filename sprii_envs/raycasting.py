@@ -62,7 +62,7 @@ class Solids(NamedTuple):
     rotation: ArrayLike
     """(N, O, 4): quaternions x, y, z, w of any length but 0."""
     extent: ArrayLike
-    """(N, O, 3) or what broadcasts to it, as MuJoCo's sizes: radius, – , –; radius, half height along z, –; half sides."""
+    """(N, O, 3) or what broadcasts to it, as MuJoCo's: radius; radius and half height, along z; three half sides."""
 
 
 class Hits(NamedTuple):
@@ -87,7 +87,7 @@ def cast(
     shape = (len(bodies.kind), *view.size)
     found = Hits(np.full(shape, NOTHING, np.int8), np.empty(shape, np.float32))
     for rows in _chunks(view, len(bodies.kind)):
-        _paint(view, bodies.of(rows), found.depth[rows].reshape(-1), found.solid[rows].reshape(-1), None, None)
+        _paint(view, bodies.of(rows), found.depth[rows].reshape(-1), found.solid[rows].reshape(-1))
     return found
 
 
@@ -127,7 +127,7 @@ def render(
         flat = canvas.reshape(-1, 3)
         if shadows and ground is not None:
             _darken(view, of, flat)
-        _paint(view, of, np.empty(len(flat), np.float32), None, flat, tint[rows].astype(np.float32))
+        _paint(view, of, np.empty(len(flat), np.float32), drawn=(flat, tint[rows].astype(np.float32)))
         if samples > 1:
             total = np.zeros((len(canvas), height, width, 3), np.uint16)
             for i in range(samples**2):
@@ -213,7 +213,7 @@ def _backdrop(
 ) -> _Backdrop:
     basis, lamp, middle = np.array(axes).reshape(3, 3), ambient + (1.0 - ambient) * lambert, np.array(size) / 2.0
 
-    def seen(rows: NDArray[np.float64], columns: NDArray[np.float64]) -> tuple[NDArray[Any], ...]:
+    def seen(rows: NDArray[np.floating], columns: NDArray[np.floating]) -> tuple[NDArray[Any], ...]:
         """Depth, x and y of the ground at places in pixels; the depth of the sky is infinite."""
         u, v = (columns - middle[1])[None] * pixel, (middle[0] - rows)[:, None] * pixel
         way = [u * basis[0, k] + v * basis[1, k] + basis[2, k] for k in range(3)]
@@ -255,8 +255,9 @@ class _Bodies(NamedTuple):
     """(N, O, 3, 3): columns are the solid's own axes."""
     extent: NDArray[np.float64]
 
-    def of(self, rows: slice) -> "_Bodies":
-        return _Bodies(*(part[rows] for part in self))
+    def of(self, at: Any) -> "_Bodies":
+        """Some of them."""
+        return _Bodies(self.kind[at], self.position[at], self.axes[at], self.extent[at])
 
 
 def _bodies(solids: Solids, view: _View) -> _Bodies:
@@ -329,7 +330,7 @@ def _batches(view: _View, bodies: _Bodies, points: Callable[[Any], Any]) -> Iter
             frame = (bodies.kind[:, solid] == kind).nonzero()[0]
             if not len(frame):
                 continue
-            body = _Bodies(*(part[frame, solid] for part in bodies))
+            body = bodies.of((frame, solid))
             corners = body.position[..., None] + body.axes @ (body.extent[..., None] * _SIGNS)
             low, high = _window(view, points(corners))
             sides = high - low
@@ -362,7 +363,7 @@ def _window(view: _View, points: NDArray[np.float64]) -> tuple[NDArray[np.intp],
 
 
 def _scan(kind: int, o: list[Any], d: list[Any], extent: Array) -> tuple[list[Array], Array]:
-    """Where the rays o + t d enter each face (of a sphere one, a cylinder its side and caps, a box three) and leave all.
+    """Where the rays o + t d enter each face (a sphere's one, a cylinder's side and caps, a box's pairs) and leave all.
 
     Coordinates are along the solid's own axes, in arrays that broadcast; extent (3, B). A ray meets the solid if it has
     entered all faces before it leaves; what misses a curved face altogether is NaN.
@@ -394,69 +395,78 @@ def _sum(terms: list[Any]) -> Any:
     return total
 
 
+def _dot(x: Any, y: Any) -> Any:
+    """Of three components each; elementwise, so that its bits do not depend on how many there are."""
+    return x[0] * y[0] + x[1] * y[1] + x[2] * y[2]
+
+
 def _paint(
     view: _View,
     bodies: _Bodies,
     depth: Array,
-    solids: NDArray[np.int8] | None,
-    canvas: Frame | None,
-    colour: Array | None,
+    solids: NDArray[np.int8] | None = None,
+    drawn: tuple[Frame, Array] | None = None,
 ) -> None:
-    """Fill `depth` (n·H·W,), and number the nearest solids in `solids` (…,) or draw them on `canvas` (…, 3)."""
-    pixels = view.size[0] * view.size[1]
+    """Fill `depth` (n·H·W,), number the nearest solids in `solids` (…,), and draw them: a canvas (…, 3) and colours."""
+    pixels, width = view.size[0] * view.size[1], view.size[1]
     depth.reshape(-1, pixels)[:] = view.backdrop.depth
     u, v = view.rays()
-    lamp = _single(view.axes @ view.light)
-    glow = (u * lamp[0] + v[:, None] * lamp[1] + lamp[2]).reshape(-1)
     for solid, kind, batch in _batches(view, bodies, lambda corners: corners):
-        rows, columns = batch.shape
-        frame, body, (top, left) = batch.frame, batch.body, batch.corner
-        axes = view.axes @ body.axes  # columns: the solid's axes in the camera's
-        eye = view.eye - body.position
-        o = [_single(np.einsum("bi,bi->b", eye, body.axes[:, :, k])) for k in range(3)]
-        across = u[left + np.arange(columns)[:, None]][None]
-        down = v[top + np.arange(rows)[:, None]][:, None]
-        if kind == SPHERE:  # its axes are the camera's
-            d: list[Any] = [across, down, np.float32(1.0)]
-        else:
-            ways = _single(axes)
-            d = [(across * ways[:, 0, k] + ways[:, 2, k]) + down * ways[:, 1, k] for k in range(3)]
-        extent = _single(body.extent.T)
+        (rows, columns), (top, left) = batch.shape, batch.corner
+        axes = batch.body.axes
+        eye = (view.eye - batch.body.position).T
+        o = [_single(_dot(eye, axes[:, :, k].T)) for k in range(3)]
+        d: list[Any] = [u[left + np.arange(columns)[:, None]][None], v[top + np.arange(rows)[:, None]][:, None], 1.0]
+        if kind != SPHERE:  # whose axes are the camera's
+            turned = _single(view.axes @ axes)
+            d = [(d[0] * turned[:, 0, k] + turned[:, 2, k]) + d[1] * turned[:, 1, k] for k in range(3)]
         with np.errstate(all="ignore"):
-            entries, leave = _scan(kind, o, d, extent)
+            entries, leave = _scan(kind, o, d, _single(batch.body.extent.T))
             enter = entries[0]
             for other in entries[1:]:
                 enter = np.maximum(enter, other)
             hit = ((enter <= leave) & (enter > 0.0)).reshape(rows * columns, -1)
         place, which = hit.nonzero()
-        flat = place * len(frame) + which
-        t = enter.reshape(-1)[flat]
-        pixel = ((top * view.size[1] + left)[which]) + (place // columns * view.size[1] + place % columns)
-        at = frame[which] * pixels + pixel
+        pixel = (top * width + left)[which] + (place // columns * width + place % columns)
+        at, ray = batch.frame[which] * pixels + pixel, place * len(batch.frame) + which
+        t = enter.reshape(-1)[ray]
         nearer = (t < depth[at]).nonzero()[0]
-        at, which, t, pixel, flat = at[nearer], which[nearer], t[nearer], pixel[nearer], flat[nearer]
+        at, ray, which, t = at[nearer], ray[nearer], which[nearer], t[nearer]
         depth[at] = t
         if solids is not None:
             solids[at] = solid
-        if canvas is not None and colour is not None:
-            lamp = _single(np.einsum("bik,i->kb", body.axes, view.light))
-            o3 = np.stack(o)
-            facing = np.sign(o3) * lamp  # of the flat faces that the eye sees
-            if kind == BOX:
-                face = np.argmax(np.stack([e.reshape(-1)[flat] for e in entries]), axis=0)
-                level = facing[face, which]
-            else:
-                if kind == SPHERE:
-                    level = _sum([o3[k] * lamp[k] for k in range(3)])[which] + t * glow[pixel]
-                else:
-                    level = _sum([(o3[k][which] + t * d[k].reshape(-1)[flat]) * lamp[k][which] for k in range(2)])
-                level /= extent[0][which]
-                if kind == CYLINDER:
-                    cap = entries[1].reshape(-1)[flat] > entries[0].reshape(-1)[flat]
-                    level = np.where(cap, facing[2][which], level)
-            level = np.float32(view.ambient) + np.float32(1.0 - view.ambient) * np.maximum(level, np.float32(0.0))
-            shade = colour[frame, solid][which] * np.minimum(level, np.float32(1.0))[:, None]
+        if drawn is not None:
+            canvas, colour = drawn
+            hits = _Rays(ray, which, t, [np.broadcast_to(way, enter.shape).reshape(-1)[ray] for way in d])
+            level = _lambert(view, kind, batch.body, o, hits, entries)
+            shade = colour[batch.frame, solid][which] * (view.ambient + (1.0 - view.ambient) * level)[:, None]
             canvas[at] = (shade + np.float32(0.5)).astype(np.uint8)
+
+
+class _Rays(NamedTuple):
+    """Those of a batch that hit: their number, whose they are, how far they go, and their way along its own axes."""
+
+    number: NDArray[np.intp]
+    body: NDArray[np.intp]
+    t: Array
+    way: list[Array]
+
+
+def _lambert(view: _View, kind: int, body: _Bodies, o: list[Array], hits: _Rays, entries: list[Array]) -> Array:
+    """The cosine between light and surface, in [0, 1]."""
+    lamp = _single(_dot(view.light, np.moveaxis(body.axes, 1, 0)).T)
+    flat = np.sign(np.stack(o)) * lamp  # of the faces that the eye may see
+    if kind == BOX:
+        face = np.argmax(np.stack([enter.reshape(-1)[hits.number] for enter in entries]), axis=0)
+        cosine = flat[face, hits.body]
+    else:
+        curved = range(3 if kind == SPHERE else 2)
+        cosine = _sum([(o[k][hits.body] + hits.t * hits.way[k]) * lamp[k][hits.body] for k in curved])
+        cosine /= _single(body.extent[:, 0])[hits.body]
+    if kind == CYLINDER:
+        side, cap = (enter.reshape(-1)[hits.number] for enter in entries)
+        cosine = np.where(cap > side, flat[2][hits.body], cosine)
+    return np.clip(cosine, np.float32(0.0), np.float32(1.0))
 
 
 def _darken(view: _View, bodies: _Bodies, canvas: Frame) -> None:
@@ -469,26 +479,26 @@ def _darken(view: _View, bodies: _Bodies, canvas: Frame) -> None:
         return corners - slope * (corners[:, 2:] - height)
 
     for _, kind, batch in _batches(view, bodies, fallen):
-        frame, body = batch.frame, batch.body
         pixel = batch.pixel(view.size[1])
-        axes = _single(body.axes)
-        start = np.array([0.0, 0.0, height]) - body.position
-        o0 = _single(np.einsum("bi,bik->kb", start, body.axes))
+        axes = batch.body.axes
+        start = (np.array([0.0, 0.0, height]) - batch.body.position).T
         x, y = back.x[pixel], back.y[pixel]
+        o = [
+            x * _single(axes[:, 0, k]) + y * _single(axes[:, 1, k]) + _single(_dot(start, axes[:, :, k].T))
+            for k in range(3)
+        ]
+        d = [_single(_dot(view.light, axes[:, :, k].T)) for k in range(3)]
         with np.errstate(all="ignore"):
-            o = [x * axes[:, 0, k] + y * axes[:, 1, k] + o0[k] for k in range(3)]
-            entries, leave = _scan(
-                kind, o, list(_single(np.einsum("i,bik->kb", view.light, body.axes))), _single(body.extent.T)
-            )
+            entries, leave = _scan(kind, o, d, _single(batch.body.extent.T))
             hit = leave > 0.0
             for enter in entries:
                 hit &= enter <= leave
         place, which = hit.nonzero()
         at = pixel[place, which]
-        canvas[frame[which] * pixels + at] = back.dark[at]
+        canvas[batch.frame[which] * pixels + at] = back.dark[at]
 
 
-def _single(x: NDArray[np.float64]) -> Array:
+def _single(x: NDArray[np.floating]) -> Array:
     return np.ascontiguousarray(x, np.float32)
 
 

@@ -30,13 +30,14 @@ _FORMS: Mapping[int, tuple[int, tuple[float, float, float]]] = {
     objects.SPHERE: (raycasting.SPHERE, (objects.RADIUS, 0.0, 0.0)),
     objects.CYLINDER_UP: (raycasting.CYLINDER, (objects.RADIUS, objects.HALF_HEIGHT, 0.0)),
     objects.CYLINDER_DOWN: (raycasting.CYLINDER, (objects.RADIUS, objects.HALF_HEIGHT, 0.0)),
-    objects.CUBE: (raycasting.BOX, (objects.HALF_SIDE,) * 3),
+    objects.CUBE: (raycasting.BOX, (objects.HALF_SIDE, objects.HALF_SIDE, objects.HALF_SIDE)),
 }
 
 
 def pictures(scene: str, states: ArrayLike, kinds: ArrayLike, size: int | Sequence[int] = 112) -> Frame:
-    """Pictures (N, size, size, 3) uint8 of states (N, K, 13) and kinds (N, K) in colour slots, −1 where there is none.
+    """Pictures (N, size, size, 3) uint8 of states (N, K, 13) and kinds (N, K) in colour slots.
 
+    A slot holds nothing where its kind is −1 or, as of an object that an intervention took away, its state is all zeros.
     Each pixel is the mean of 2 × 2 rays, as upstream's 448-pixel pictures made smaller. They depend on places,
     rotations, kinds and slots alone. ValueError for an unknown scene, a shape that does not fit, an unknown kind or a
     state that is not finite.
@@ -81,6 +82,7 @@ def _solids(scene: str, states: ArrayLike, kinds: ArrayLike) -> Solids:
     legal = sorted(_FORMS)
     if not np.isin(kind, legal).all():
         raise ValueError(f"kinds are {np.unique(kind).tolist()}; legal: {legal}")
+    kind = np.where((told == 0.0).all(axis=2), objects.ABSENT, kind)
     form = np.array([_FORMS[k][0] for k in legal])[kind - legal[0]]
     extent = np.array([_FORMS[k][1] for k in legal])[kind - legal[0]]
     return Solids(form, told[:, :, :3], told[:, :, 3:7], extent)
