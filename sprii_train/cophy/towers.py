@@ -13,6 +13,7 @@ the fixed vectors sin(k·dim)/√width mark AB (1), CD (2) and the boundary betw
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -202,7 +203,7 @@ class Rollout(nn.Module):
         return self.out(torch.stack(states, dim=1)) * active[:, None, :, None]
 
 
-def embedded(projection: Projection, windows: ObjectWindows) -> tuple[Tensor, Tensor]:
+def embedded(projection: Callable[[Tensor], Tensor], windows: ObjectWindows) -> tuple[Tensor, Tensor]:
     """Projections of the videos AB (B, V, T, O, D), zeros where a row has none, and of the query (B, T, O, D).
 
     Where donor rows have the queries of their recipients, bit for bit, these are projected once.
@@ -226,7 +227,3 @@ def joined(memory: Tensor, query: Tensor) -> Tensor:
     shape = torch.broadcast_shapes(memory.shape[:-1], query.shape[:-1])
     return torch.cat([memory.expand(*shape, -1), query.expand(*shape, -1)], dim=-1)
 
-
-def of_focal(codes: Tensor, focal: Tensor, objects: int) -> Tensor:
-    """Flat codes (B, O·d) → those of the focal objects (B, d)."""
-    return codes.unflatten(1, (objects, -1))[torch.arange(len(codes), device=codes.device), focal]

@@ -16,6 +16,7 @@ from sprii_train.learners.nod import NOD, NODConfig
 from sprii_train.learners.nod_hier import NODHier, NODHierConfig
 from sprii_train.learners.object_cpc import ObjectCPC, ObjectCPCConfig
 from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
+from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
 
 LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "jepa": (JEPA, JEPAConfig),
@@ -29,6 +30,7 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "object-jepa": (ObjectJEPA, ObjectJEPAConfig),
     "object-cpc": (ObjectCPC, ObjectCPCConfig),
     "cophynet": (CoPhyNet, CoPhyNetConfig),
+    "object-rssm": (ObjectRSSM, ObjectRSSMConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -56,6 +58,8 @@ __all__ = [
     "ObjectCPCConfig",
     "ObjectJEPA",
     "ObjectJEPAConfig",
+    "ObjectRSSM",
+    "ObjectRSSMConfig",
     "learner_of",
     "load_entry_points",
     "register_learner",

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sprii_envs.arguments import check, choice, instance, integer, number
+from sprii_train.cophy.losses import ObjectLosses
 from sprii_train.cophy.towers import (
     CurrentTower,
     Given,
@@ -31,7 +32,6 @@ from sprii_train.cophy.towers import (
     alone,
     embedded,
     joined,
-    of_focal,
     spread,
 )
 from sprii_train.cophy.windows import GIVEN, ObjectWindows, check_windows
@@ -91,7 +91,7 @@ class ObjectJEPAConfig:
         check(self, choice, "context", legal=("split", "monolithic"))
 
 
-class ObjectJEPA(nn.Module):
+class ObjectJEPA(ObjectLosses):
     """The learner; its operations are those of `protocol.Learner`, and the reader's three."""
 
     def __init__(self, config: ObjectJEPAConfig) -> None:
@@ -111,7 +111,7 @@ class ObjectJEPA(nn.Module):
         """Key the random directions of SIGReg, so that the loss is a pure function of (weights, batch, seed, step)."""
         self.directions_at = (seed, step)
 
-    # The five operations, and two of the focal object
+    # The operations
 
     def prepare(self, windows: ObjectWindows) -> Batch:
         """Project everything once; ValueError for windows that `check_windows` refuses."""
@@ -144,26 +144,6 @@ class ObjectJEPA(nn.Module):
     def object_losses(self, prediction: Tensor, y: Targets) -> tuple[Tensor, Tensor]:
         """Losses at each time (B, K, O) float32, and the objects that they are of (B, O) bool."""
         return (prediction.float() - y.x.float()).square().mean(-1), y.active
-
-    def horizon_losses(self, prediction: Tensor, y: Targets) -> Tensor:
-        """Mean over active objects at each time, (B, K)."""
-        losses, counted = self.object_losses(prediction, y)
-        return _means(losses, counted)
-
-    def task_loss(self, prediction: Tensor, y: Targets) -> Tensor:
-        """Mean over active objects and times, (B,)."""
-        losses, counted = self.object_losses(prediction, y)
-        return _means(losses.mean(1), counted)
-
-    def cross_task_loss(self, prediction: Tensor, y: Targets) -> Tensor:
-        """Mean over times of the focal object, (B,): what Cross is of."""
-        losses, counted = self.object_losses(prediction, y)
-        chosen = torch.zeros_like(counted).scatter_(1, y.focal[:, None], True)
-        return _means(losses.mean(1), counted & chosen)
-
-    def align_codes(self, z_p: Tensor, batch: Batch) -> Tensor:
-        """Codes of the focal objects (B, d): what Align is of."""
-        return of_focal(z_p, batch.y.focal, batch.y.active.shape[1])
 
     def native_loss(self, batch: Batch, codes: Codes) -> tuple[Tensor, dict[str, Tensor]]:
         """Self prediction of all active objects + λ_reg·SIGReg."""
@@ -216,16 +196,6 @@ class ObjectJEPA(nn.Module):
         split = joined(memory, query)
         states, asked = split.flatten(0, -2).split([memory.shape[-1], query.shape[-1]], dim=-1)
         return self.history.resumed(states, asked).view(*split.shape[:-1], -1)
-
-
-def _means(losses: Tensor, counted: Tensor) -> Tensor:
-    """(B, …, O) → means over a row's counted objects (B, …).
-
-    A row without any has 0, and the others weigh so much more that the mean of a batch is over those that count.
-    """
-    of = counted.view(len(counted), *[1] * (losses.ndim - 2), -1)
-    rows = gather(counted.any(-1).float())
-    return (losses * of).sum(-1) / of.sum(-1).clamp_min(1) * (len(rows) / rows.sum().clamp_min(1.0))
 
 
 def _three(x: Tensor) -> Tensor:
