@@ -69,4 +69,4 @@ def evaluated(store: Features) -> tuple[Objects, Queries]:
     """The objects and queries of all splits, for readers and measures."""
     t = truth(store, np.arange(len(store.table)))
     objects = Objects(t.slot, t.kind, t.seen, t.physics, t.gravity, store.table["split"].astype(str))
-    return objects, queries(store.poses[:, 1], t.positions, t.seen, t.kind)
+    return objects, queries(np.array(store.poses[:, 1]), t.positions, t.seen, t.kind)

@@ -4,7 +4,7 @@ The published profile is `app:cophy-profile`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +174,7 @@ class ObjectSetting(Setting):
 OBJECTS = {"balls": 4, "collision": 2, "blocktower": 3}
 """Scene → objects of the paper's profile."""
 QUICK_PAIRS = {"balls": (700, 600, 600), "collision": (2_000, 1_600, 1_600), "blocktower": (700, 600, 600)}
-SMOKE_PAIRS = {"balls": (240, 200, 200), "collision": (330, 300, 300), "blocktower": (150, 120, 120)}
+SMOKE_PAIRS = {"balls": (180, 150, 150), "collision": (260, 220, 220), "blocktower": (130, 100, 100)}
 BATCH, EPOCHS, READER_BATCH = 32, 100, 128
 QUICK_EPOCHS = {"balls": 50, "collision": 30, "blocktower": 50}
 QUICK_READER_EPOCHS = 50

@@ -1,6 +1,7 @@
 """CoPhy's errors: `tab:v3-collision`, `tab:balls-heldout`, `tab:cophy-complete`, `tab:followup-complete-summary`."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -28,10 +29,10 @@ from sprii_train.experiments.targets.cophy_rows import (
     told,
     world,
 )
+from sprii_train.records import read_rows
 from sprii_train.reports.claims import Claim
 from sprii_train.reports.cophy_figures import breadth, episode_pairs, rssm_course, trajectories
 from sprii_train.reports.page import Picture, Table, spread
-from sprii_train.records import read_rows
 
 COLLISION = ("cpc", "rssm", "j2")
 MATRIX = ("jepa", "cpc", "rssm", "net")
@@ -201,9 +202,7 @@ def _shown(rows: Sequence[Row], scene: str) -> list[Picture]:
 def _courses(rows: Sequence[Row]) -> list[Picture]:
     """KL of the RSSM's arms over training, and how much of it free nats hold."""
     found = {
-        f"{row['label']}, {SCENES[str(row['world']).removeprefix('cophy-')]}": read_rows(
-            f"{row['folder']}/metrics.jsonl"
-        )
+        f"{row['label']}, {SCENES[str(row['world']).removeprefix('cophy-')]}": read_rows(Path(row["folder"]) / "metrics.jsonl")
         for own in by_arm(rows).values()
         for row in own[:1]
         if "rssm" in row["arm"]
