@@ -2,9 +2,9 @@
 
     MUJOCO_GL=egl OMP_NUM_THREADS=1 python benchmarks/raycasting.py [--frames 1000] [--objects 4]
 
-Random spheres, cylinders and boxes of any rotation before Blocktower's camera. A second is one of CPU time, of all threads
-together, which other programs disturb least; median of --rounds, rows taking turns. MuJoCo's rows need OpenGL: MUJOCO_GL
-must name it, as Mesa's egl or osmesa where there is no GPU.
+Random spheres, cylinders and boxes of any rotation before Blocktower's camera. A second is one of CPU time, of all
+threads together, which other programs disturb least; median of --rounds, rows taking turns. MuJoCo's rows need OpenGL:
+MUJOCO_GL must name it, as Mesa's egl or osmesa where there is no GPU.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from sprii_envs.arguments import option
 from sprii_envs.cophy.pictures import CAMERAS
+from sprii_envs.mujoco.package import mujoco
 from sprii_envs.raycasting import BOX, CYLINDER, SPHERE, Camera, Solids, cast, render
 
 GEOMS = {SPHERE: "sphere", CYLINDER: "cylinder", BOX: "box"}
@@ -49,26 +50,27 @@ class Reference:
     """The same solids as geoms of one MuJoCo model, drawn by MuJoCo's renderer frame by frame."""
 
     def __init__(self, objects: int, camera: Camera, size: int) -> None:
-        """ImportError without MuJoCo; what MuJoCo raises without OpenGL."""
-        import mujoco
-
+        """PackageImportError without MuJoCo; what MuJoCo raises without OpenGL."""
+        mj = mujoco(type(self).__name__)
         eye, target, up = (np.array(part) for part in camera[:3])
         right = np.cross(target - eye, up)
         axes = " ".join(map(str, (*right, *np.cross(right, target - eye))))
         bodies = "".join(
-            f'<body mocap="true"><geom type="{name}" size=".5 .5 .5" rgba="{0.2 + 0.2 * (i % 4)} .5 .3 1"/></body>'
+            f'<body mocap="true"><geom type="{name}" size="1 1 1" rgba="{0.2 + 0.2 * (i % 4)} .5 .3 1"/></body>'
             for i, name in itertools.product(range(objects), GEOMS.values())
         )
-        # Fine slices: a curved geom is a mesh there. The far plane is beyond what is kept away.
-        self.model = mujoco.MjModel.from_xml_string(
+        # Fine slices, as a curved geom is a mesh there.
+        self.model = mj.MjModel.from_xml_string(
             f'''<mujoco><statistic extent="1"/><visual><global offwidth="{size}" offheight="{size}"/>
-            <map znear="0.05" zfar="500"/><quality numslices="128" numstacks="64" shadowsize="1024"/></visual><worldbody>
-            <light directional="true" dir="0.4 0.5 -1" pos="0 0 10"/><geom type="plane" size="200 200 1"/>
-            <camera pos="{" ".join(map(str, eye))}" xyaxes="{axes}" fovy="{camera.fov}"/>{bodies}</worldbody></mujoco>'''
+            <map znear="0.05" zfar="500"/><quality numslices="128" numstacks="64" shadowsize="1024"/></visual>
+            <worldbody>
+            <light directional="true" dir="0.4 0.5 -1"/><geom type="plane" size="99 99 1"/>
+            <camera pos="{" ".join(map(str, eye))}" xyaxes="{axes}" fovy="{camera.fov}"/>{bodies}
+            </worldbody></mujoco>'''
         )
-        self.data = mujoco.MjData(self.model)
-        self.renderer = mujoco.Renderer(self.model, size, size)
-        self._forward: Callable[[Any, Any], None] = mujoco.mj_forward
+        self.data = mj.MjData(self.model)
+        self.renderer = mj.Renderer(self.model, size, size)
+        self._forward = mj.mj_forward
 
     def place(self, solids: Arrays, frame: int) -> None:
         """Put one frame's solids there."""
@@ -81,28 +83,41 @@ class Reference:
         self._forward(self.model, self.data)
         self.renderer.update_scene(self.data, camera=0)
 
-    def pictures(self, solids: Arrays) -> None:
-        """Draw all frames, in colours and with shadows."""
-        self.renderer.disable_segmentation_rendering()
+    def draw(self, solids: Arrays, what: str = "colours") -> NDArray[Any]:
+        """Every frame in turn: in "colours" (N, H, W, 3), "segmentation" (N, H, W, 2) or "depth" (N, H, W)."""
+        if what != "colours":
+            getattr(self.renderer, f"enable_{what}_rendering")()
+        frames = []
         for frame in range(len(solids.kind)):
             self.place(solids, frame)
-            self.renderer.render()
+            frames.append(self.renderer.render())
+        if what != "colours":
+            getattr(self.renderer, f"disable_{what}_rendering")()
+        return np.stack(frames)
 
     def masks(self, solids: Arrays) -> NDArray[np.int64]:
         """Which solid each pixel is of, (N, H, W), −1 for the ground and the sky."""
-        self.renderer.enable_segmentation_rendering()
-        geoms = np.stack(
-            [(self.place(solids, frame), self.renderer.render()[..., 0])[1] for frame in range(len(solids.kind))]
-        )
-        self.renderer.disable_segmentation_rendering()
-        return np.where(geoms > 0, (geoms - 1) // len(GEOMS), -1)
+        geom = self.draw(solids, "segmentation")[..., 0]
+        return np.where(geom > 0, (geom - 1) // len(GEOMS), -1)
 
-    def depth(self, solids: Arrays) -> NDArray[np.float32]:
-        """Along the optical axis, (N, H, W)."""
-        self.renderer.enable_depth_rendering()
-        found = np.stack([(self.place(solids, frame), self.renderer.render())[1] for frame in range(len(solids.kind))])
-        self.renderer.disable_depth_rendering()
-        return found
+
+class Agreement(NamedTuple):
+    """Of our ray caster with MuJoCo's renderer."""
+
+    everywhere: float
+    """Share of all pixels that are of the same solid, or of none, in both."""
+    solids: float
+    """The same of the pixels that are of a solid in one of them."""
+    depth: float
+    """Median difference in depth where both see the same solid."""
+
+
+def agreement(reference: Reference, solids: Arrays, camera: Camera, size: int) -> Agreement:
+    """On given scenes."""
+    hits, masks = cast(Solids(*solids), camera, size), reference.masks(solids)
+    same, solid = hits.solid == masks, (masks >= 0) | (hits.solid >= 0)
+    off = np.abs(hits.depth - reference.draw(solids, "depth"))[same & solid]
+    return Agreement(float(same.mean()), float(same[solid].mean()), float(np.median(off)))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -114,7 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     camera = CAMERAS["blocktower"]
     solids = scenes(options.frames, options.objects)
-    few = Arrays(*(part[: max(1, options.frames // 20)] for part in solids))
+    few = scenes(max(1, options.frames // 20), options.objects)
     colour = np.random.default_rng(1).uniform(50.0, 255.0, (options.objects, 3))
     rows: dict[str, tuple[int, Callable[[], Any]]] = {}
     agree: list[str] = []
@@ -132,15 +147,12 @@ def main(arguments: list[str] | None = None) -> None:
         except Exception as error:  # whatever a driver that is not there fails with
             agree = [f"MuJoCo's renderer: left out: {type(error).__name__}: {error}"]
             continue
-        rows[f"MuJoCo, pictures {size}², shadows"] = (len(few.kind), partial(reference.pictures, few))
+        rows[f"MuJoCo, pictures {size}², shadows"] = (len(few.kind), partial(reference.draw, few))
         rows[f"MuJoCo, masks {size}²"] = (len(few.kind), partial(reference.masks, few))
-        hits, masks = cast(Solids(*few), camera, size), reference.masks(few)
-        same = hits.solid == masks
-        off = np.abs(hits.depth - reference.depth(few))[same & (masks >= 0)] if (masks >= 0).any() else np.zeros(1)
-        covered = (masks >= 0) | (hits.solid >= 0)
+        found = agreement(reference, few, camera, size)
         agree.append(
-            f"{size}²: masks agree on {same.mean():.3%} of all pixels, {same[covered].mean():.2%} of those of solids; "
-            f"depth off by {np.median(off):.1e} (median), {np.quantile(off, 0.99):.1e} (99 %)"
+            f"{size}²: masks agree on {found.everywhere:.3%} of all pixels, on {found.solids:.2%} of those of solids; "
+            f"depth differs by {found.depth:.1e} (median)"
         )
     took: dict[str, list[float]] = {name: [] for name in rows}
     for _ in range(options.rounds):

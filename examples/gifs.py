@@ -35,6 +35,8 @@ class Scene:
     steps: int
     state: tuple[float, ...] | None = None
     system: Mapping[str, float] = field(default_factory=dict)
+    constants: Mapping[str, float] = field(default_factory=dict)
+    """Of the world, where they are not its own."""
     every: int = 1
     """Show every so many steps."""
     travel: bool = False
@@ -89,6 +91,17 @@ def swing(steps: int) -> Actions:
     return (np.sign(np.sin(2.0 * math.pi * t / 44.0)) * (t < 90)).astype(np.float32)
 
 
+def still(size: int) -> Callable[[int], Actions]:
+    """Nothing is done."""
+    return lambda steps: np.zeros((steps, size), np.float32)
+
+
+def bodies(*each: tuple[float, ...]) -> tuple[float, ...]:
+    """A state of CoPhy's worlds: x, y, z of each body, and its velocity along x and y where it moves."""
+    poses = [value for x, y, z, *_ in each for value in (x, y, z, 1.0, 0.0, 0.0, 0.0)]
+    return (*poses, *(value for body in each for value in (*(body[3:] or (0.0, 0.0)), 0.0, 0.0, 0.0, 0.0)))
+
+
 SCENES = {
     "d-clean": Scene(
         "sprii/D-Clean-v0",
@@ -122,12 +135,43 @@ SCENES = {
     "walker2d": Scene("sprii/Walker2d-v0", "gravity", (0.4, 1.0, 1.6), stand(6), 120, every=3),
     "ant": Scene("sprii/Ant-v0", "friction", (0.2, 1.0, 3.0), gallop(*(0.8 * i for i in range(8))), 80),
     "pendulum": Scene("sprii/Pendulum-v0", "length", (0.8, 1.0, 1.25), swing, 160, (math.pi, 0.0), every=2),
+    "cophy-balls": Scene(
+        "sprii/CoPhyBalls-v0",
+        "mass_0",
+        (1.0, 5.0),
+        still(8),
+        90,
+        bodies((-3.0, -0.4, 0.5, 5.0, 0.6), (-0.5, 0.2, 0.5), (2.0, -1.5, 0.5), (1.5, 2.5, 0.5, -0.5, -2.0)),
+        {"restitution_0": 1.0, "restitution_1": 1.0, "restitution_3": 1.0, "friction_0": 0.1, "friction_1": 0.1},
+        {"dt": 0.05},
+        every=2,
+    ),
+    "cophy-collision": Scene(
+        "sprii/CoPhyCollision-v0",
+        "mass_0",
+        (1.0, 5.0),
+        still(4),
+        60,
+        bodies((-2.8, -0.6, 0.5, 4.0, 0.65), (0.0, 0.0, 0.5)),
+        {"restitution_0": 1.0, "restitution_1": 1.0},
+        {"dt": 0.05},
+        every=2,
+    ),
+    "cophy-blocktower": Scene(
+        "sprii/CoPhyBlocktower-v0",
+        "mass_2",
+        (1.0, 10.0),
+        still(6),
+        30,
+        bodies((-0.5, 0.0, 0.5), (-0.2, -0.05, 1.5), (0.1, 0.0, 2.5)),
+        constants={"dt": 0.1},
+    ),
 }
 
 
 def draw(scene: Scene, size: int = 192) -> list[Image.Image]:
     """The frames of one picture: the systems side by side, each under its value."""
-    env: Any = gym.make(scene.id, obs_type="state").unwrapped
+    env: Any = gym.make(scene.id, obs_type="state", **scene.constants).unwrapped
     p = env.persistent_properties[scene.property]
     env.reset(seed=0, options={"system": env.persistent_properties.system(**scene.system)})
     systems = env.vary(scene.property, scene.values)
@@ -207,8 +251,8 @@ def main(arguments: list[str] | None = None) -> None:
         first, *rest = draw(scene) if scene else FIELDS[name]()
         options.out.mkdir(parents=True, exist_ok=True)
         path = options.out / f"{name}.gif"
-        step = 40 if name == "swimmer" else 50
-        duration = max(20, step * (scene.every if scene else 2))
+        step = 40 if name == "swimmer" else 1000 * scene.constants.get("dt", 0.05) if scene else 50
+        duration = max(20, round(step * (scene.every if scene else 2)))
         first.save(path, save_all=True, append_images=rest, duration=duration, loop=0, optimize=True)
         print(f"{path}: {len(rest) + 1} frames, {path.stat().st_size / 1e3:.0f} kB")
 

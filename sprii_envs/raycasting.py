@@ -108,8 +108,8 @@ def render(
 
     ValueError, naming it, for a number that is not finite, a shape that does not fit, more than 127 solids, an unknown
     kind, a size that is not positive, a rotation of length 0, a camera at its target or looking along its `up`, a field
-    of view outside (0, 180), a light that is not above the ground, or a picture whose side times `samples` is outside
-    [8, 4096].
+    of view outside (0, 180), a light that is not above the ground, a tile of no size, or a picture whose side times
+    `samples` is outside [8, 4096].
     """
     height, width = image_size(size)
     samples = integer("samples", samples, least=1, most=16)
@@ -125,9 +125,10 @@ def render(
         canvas = np.empty((len(of.kind), *view.size, 3), np.uint8)
         canvas.reshape(len(canvas), -1, 3)[:] = view.backdrop.lit
         flat = canvas.reshape(-1, 3)
-        if shadows and ground is not None:
-            _darken(view, of, flat)
-        _paint(view, of, np.empty(len(flat), np.float32), drawn=(flat, tint[rows].astype(np.float32)))
+        if shadows and view.ground is not None:
+            _darken(view, of, view.ground.height, flat)
+        depth = np.empty(len(flat), np.float32)
+        _paint(view, of, depth, drawn=(flat, tint[rows].astype(np.float32)))
         if samples > 1:
             total = np.zeros((len(canvas), height, width, 3), np.uint16)
             for i in range(samples**2):
@@ -185,8 +186,7 @@ class _View:
         """The side of a pixel at depth 1."""
         self.light = towards / np.linalg.norm(towards)
         self.ambient = number("light.ambient", light.ambient, least=0.0, most=1.0)
-        self.height = None if ground is None else number("ground.height", ground.height)
-        self.ground = ground
+        self.ground = None if ground is None else _checked(ground)
 
     @property
     def backdrop(self) -> _Backdrop:
@@ -469,10 +469,9 @@ def _lambert(view: _View, kind: int, body: _Bodies, o: list[Array], hits: _Rays,
     return np.clip(cosine, np.float32(0.0), np.float32(1.0))
 
 
-def _darken(view: _View, bodies: _Bodies, canvas: Frame) -> None:
+def _darken(view: _View, bodies: _Bodies, height: float, canvas: Frame) -> None:
     """The shadows of solids on the ground, before the solids are drawn over them."""
     pixels, back = view.size[0] * view.size[1], view.backdrop
-    height = float(view.height or 0.0)
     slope = (view.light / view.light[2])[:, None]
 
     def fallen(corners: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -502,11 +501,21 @@ def _single(x: NDArray[np.floating]) -> Array:
     return np.ascontiguousarray(x, np.float32)
 
 
-def _triple(name: str, value: Any) -> Triple:
-    found = numbers(name, value)
+def _triple(name: str, value: Any, **legal: Any) -> Triple:
+    found = numbers(name, value, **legal)
     if len(found) != 3:
         raise ValueError(f"{name} is {value}; legal: three numbers")
     return found[0], found[1], found[2]
+
+
+def _checked(ground: Ground) -> Ground:
+    low, high = (_triple("ground.colours", colour, least=0.0, most=255.0) for colour in ground.colours)
+    return Ground(
+        number("ground.height", ground.height),
+        (low, high),
+        _triple("ground.sky", ground.sky, least=0.0, most=255.0),
+        number("ground.tile", ground.tile, above=0.0),
+    )
 
 
 def _first(wrong: NDArray[np.bool_]) -> tuple[int, ...]:

@@ -235,6 +235,13 @@ def colourise(frames: Frame, dark: ArrayLike = (18, 20, 28), bright: ArrayLike =
     return (dark + (bright - dark) * ramp + 0.5).astype(np.uint8)[frames]
 
 
+def whole(frames: Frame) -> Patch:
+    """RGB pictures (N, H, W, 3) in grey, as a patch of all pixels."""
+    n, height, width, _ = frames.shape
+    grey = frames @ np.array([0.299, 0.587, 0.114])
+    return Patch(np.arange(n * height * width).reshape(n, -1), (grey + 0.5).astype(np.uint8).reshape(n, -1))
+
+
 def compose(
     layers: Sequence[tuple[Sequence[Patch], ArrayLike]], n: int, size: Size, background: ArrayLike = (18, 20, 28)
 ) -> Frame:

@@ -378,14 +378,17 @@ def sensitivity(
 ) -> Array:
     """Derivative of the states (T+1, S) by the log of one property of one system (F,), `app:poke-value`.
 
-    Central difference of the rollouts with the property `relative` (1 %) above and below; in state units per
-    e-fold of the property.
+    Central difference of the rollouts with the property `relative` (1 %) above and below, or as far as is physical; in
+    state units per e-fold of the property.
     """
     relative = number("relative", relative, above=0, below=1)
     # Checked here, so that no message speaks of the two systems that are rolled out.
     _checked_actions(world, None, actions, None)
     state = world.check_state(state, 1)[0]
     rows = np.repeat(world.properties.array(values)[None], 2, axis=0)
-    rows[:, world.properties.index(name)] *= (1.0 + relative, 1.0 - relative)
+    p, column = world.properties[name], world.properties.index(name)
+    value, wanted = rows[0, column], rows[:, column] * (1.0 + relative, 1.0 - relative)
+    rows[:, column] = np.clip(wanted, p.physical_low, p.physical_high)
+    clipped = not np.array_equal(rows[:, column], wanted)
     states = rollout(world, rows, state, actions).states
-    return (states[0] - states[1]) / (2.0 * relative)
+    return (states[0] - states[1]) / ((rows[0, column] - rows[1, column]) / value if clipped else 2.0 * relative)

@@ -25,8 +25,6 @@ TRIES = 24
 class Balls(Bodies, scene="balls", shapes=("sphere",) * 4):
     """The pure functions of Balls."""
 
-    view_width: float = 9.2
-
     surfaces: ClassVar[tuple[Surface, ...]] = (GROUND, *WALLS)
     draws: ClassVar[int] = 2 * TRIES + 2
     max_episode_steps: ClassVar[int] = objects.FRAMES["balls"] - 1
@@ -89,7 +87,7 @@ class BallsEnv(WorldEnv, world=Balls):
     | 13 i + 10 … 12 | angular velocity, of the world | rad/s | 0                                    |
 
     `obs_type="pixels"`, uint8 (H, W, 2): the present grayscale frame and the previous one (equal at reset), from
-    above, 9.2 m wide.
+    above, by the ray caster (x to the left, y down).
 
     ## Dynamics
 

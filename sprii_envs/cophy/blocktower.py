@@ -27,14 +27,10 @@ FALLEN = 0.1
 class Blocktower(Bodies, scene="blocktower", shapes=("box",) * 3):
     """The pure functions of Blocktower."""
 
-    view_width: float = 8.0
-
     rebounds: ClassVar[bool] = False
     draws: ClassVar[int] = 3
     time_step: ClassVar[float] = 0.004
     max_episode_steps: ClassVar[int] = objects.FRAMES["blocktower"] - 1
-    view_axes = "xz"
-    view_height: ClassVar[float | None] = 2.0
     more_properties: ClassVar[tuple[PersistentProperty, ...]] = tuple(
         PersistentProperty(
             name=f"gravity_{axis}",
@@ -99,7 +95,7 @@ class BlocktowerEnv(WorldEnv, world=Blocktower):
 
     `obs_type="state"` (default), float32 (39,), 13 numbers a cube, as CoPhy's files have them: position x, y, z (m),
     quaternion x, y, z, w, velocity (m/s), angular velocity of the world (rad/s). `obs_type="pixels"`, uint8 (H, W, 2):
-    the present grayscale frame and the previous one (equal at reset), from the side, 8 m wide.
+    the present grayscale frame and the previous one (equal at reset), by the ray caster.
 
     At a reset the lowest cube is at x, y uniform in ±1 m, every other uniform in ±0.6 m off the one below; each has a
     yaw of its own, and all rest.

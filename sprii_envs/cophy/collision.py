@@ -26,8 +26,6 @@ MISS = 0.6
 class Collision(Bodies, scene="collision", shapes=("sphere", "cylinder")):
     """The pure functions of Collision."""
 
-    view_width: float = 12.0
-
     draws: ClassVar[int] = 4
     queries: ClassVar[tuple[str, ...]] = objects.VARIANTS["collision"][1:]
     max_episode_steps: ClassVar[int] = objects.FRAMES["collision"] - 1
@@ -86,7 +84,7 @@ class CollisionEnv(WorldEnv, world=Collision):
     `obs_type="state"` (default), float32 (26,), 13 numbers of the ball and 13 of the cylinder, as CoPhy's files have
     them: position x, y, z (m), quaternion x, y, z, w, velocity (m/s), angular velocity of the world (rad/s).
     `obs_type="pixels"`, uint8 (H, W, 2): the present grayscale frame and the previous one (equal at reset), from
-    above, 12 m wide.
+    obliquely above, by the ray caster.
 
     At a reset one of the two rests at the origin. The other is at |x|, |y| uniform in 1 … 3 m and moves at 3 … 5 m/s
     along a line that passes the origin at 0.6 m at most. The cylinder stands or lies, either as likely.

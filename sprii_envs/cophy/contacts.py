@@ -15,7 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_envs.cophy import objects
+from sprii_envs import rendering
+from sprii_envs.cophy import objects, pictures
 from sprii_envs.cophy.objects import HALF_HEIGHT, HALF_SIDE, PROPERTIES, RADIUS
 from sprii_envs.mujoco.edits import Edit, assign
 from sprii_envs.mujoco.world import MujocoWorld
@@ -65,13 +66,14 @@ WALLS = tuple(
     Surface(f"wall_{i}", (-objects.WALL * x, -objects.WALL * y, 0.0), (x, y, 0.0), 0.0, 1.0)
     for i, (x, y) in enumerate(((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0)))
 )
-"""Round Balls' court: smooth, so that a ball rebounds with its own restitution, and without end, so that none leaves."""
+"""Round Balls' court: smooth, so that a ball rebounds with its own restitution; planes, so that none leaves."""
 
 _GEOMS = {
     "sphere": f'type="sphere" size="{RADIUS}"',
     "cylinder": f'type="cylinder" size="{RADIUS} {HALF_HEIGHT}"',
     "box": f'type="box" size="{HALF_SIDE} {HALF_SIDE} {HALF_SIDE}"',
 }
+_KINDS = {"sphere": objects.SPHERE, "cylinder": objects.CYLINDER_UP, "box": objects.CUBE}
 _REST = "0.02 1"
 """`solref` of what does not rebound: MuJoCo's own, critically damped."""
 
@@ -97,8 +99,6 @@ class Bodies(MujocoWorld):
     """Uniforms that one body's start consumes."""
     time_step: ClassVar[float] = STEP
     model_constants: ClassVar[tuple[str, ...]] = ("impulse_limit", "dt")
-    view_body: ClassVar[str | int] = 0
-    view_axes = "xy"
 
     def __init_subclass__(cls, *, scene: str = "", shapes: Sequence[str] = (), **kwargs: Any) -> None:
         """Declare what follows from the bodies."""
@@ -108,7 +108,7 @@ class Bodies(MujocoWorld):
             cls.shapes, k = tuple(shapes), len(shapes)
             named = PROPERTIES if cls.rebounds else PROPERTIES[:2]
             properties = [_declared(name, i, cls.scene) for name in named for i in range(k)]
-            cls.edits = {f"mass_{i}": assign("body_mass", f"object_{i}") for i in range(k)} | cls.more_edits
+            cls.edits = {**{f"mass_{i}": assign("body_mass", f"object_{i}") for i in range(k)}, **cls.more_edits}
             cls.properties = PersistentProperties([*properties, *cls.more_properties])
             levels = objects.LEVELS[cls.scene]
             of = {p.name: levels.get(p.name) or levels[p.name.rpartition("_")[0]] for p in cls.properties}
@@ -134,6 +134,7 @@ class Bodies(MujocoWorld):
         """Refuse constants that are not physical."""
         super().__post_init__()
         check_constants(self, ("start_noise",), least=0.0, most=0.0)  # starts are random as they are
+        check_constants(self, ("view_width",), least=4.0, most=4.0)  # the scene's camera is where it is
         check_constants(self, ("impulse_limit",), above=0.0, most=20.0)
 
     @staticmethod
@@ -145,6 +146,19 @@ class Bodies(MujocoWorld):
     def observe(self, state: Array) -> NDArray[np.float32]:
         """Every body's 13 numbers in CoPhy's order, one body after another, (N, 13 K) float32."""
         return bodies(state).reshape(len(state), -1).astype(np.float32)
+
+    def patches(self, state: Array, size: rendering.Size) -> list[rendering.Patch]:
+        """The ray caster's pictures in grey, or with `renderer="mujoco"` MuJoCo's; no property shows."""
+        return [rendering.whole(self.picture(state, state, size))]
+
+    def picture(self, state: Array, values: Array, size: rendering.Size) -> rendering.Frame:
+        """The scene's picture by the ray caster, bodies in the first colours of the scene."""
+        if self.renderer == "mujoco":
+            return super().picture(state, values, size)
+        n, k, slots = len(state), len(self.shapes), len(objects.COLOURS[self.scene])
+        states, kinds = np.zeros((n, slots, objects.STATE)), np.full((n, slots), objects.ABSENT)
+        states[:, :k], kinds[:, :k] = bodies(state), [_KINDS[shape] for shape in self.shapes]
+        return pictures.pictures(self.scene, states, kinds, size)
 
 
 def bodies(state: Array) -> Array:
@@ -257,7 +271,7 @@ def _mjcf(kind: type[Bodies]) -> str:
     )
     return (
         f'<mujoco model="{kind.__name__}"><size memory="4M"/>'
-        f'<option timestep="{kind.time_step}" integrator="implicitfast" cone="elliptic" impratio="10" '
+        f'<option timestep="{kind.time_step}" integrator="implicitfast" cone="elliptic" impratio="3" '
         f'gravity="0 0 {objects.GRAVITY}"><flag warmstart="disable"/></option>'
         '<default><geom contype="0" conaffinity="0"/><pair solimp="0.99 0.99 0.001"/></default>'
         f'<worldbody><light directional="true" pos="0 0 8" dir="0.3 0.4 -1"/>{planes}{free_bodies}</worldbody>'

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from sprii_envs.arguments import choice
+
 SCENES: tuple[str, ...] = ("balls", "collision", "blocktower")
 OBJECTS: Mapping[str, tuple[int, ...]] = {"balls": (2, 3, 4, 5, 6), "collision": (2,), "blocktower": (3, 4)}
 """Scene → how many objects it may have."""
@@ -71,3 +73,12 @@ STATE = 13
 
 Slots without an object are zero throughout.
 """
+
+
+def env_id(scene: str, objects: int) -> str:
+    """The registered environment of a scene with so many objects; ValueError for a scene or a number that is none."""
+    choice("scene", scene, legal=SCENES)
+    if isinstance(objects, bool) or objects not in OBJECTS[scene]:
+        raise ValueError(f"objects of {scene} is {objects!r}; legal: {', '.join(map(str, OBJECTS[scene]))}")
+    usual = {"balls": 4, "collision": 2, "blocktower": 3}[scene]
+    return f"sprii/CoPhy{scene.capitalize()}{'' if objects == usual else objects}-v0"

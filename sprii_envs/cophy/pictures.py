@@ -14,7 +14,7 @@ from sprii_envs.rendering import Frame
 
 CAMERAS: Mapping[str, Camera] = {
     "balls": Camera((0.0, 0.01, 8.0), (0.0, 0.0, 0.0)),
-    "collision": Camera((0.0, -8.0, 6.0), (0.0, 0.0, 0.0)),
+    "collision": Camera((0.0, -6.0, 6.0), (0.0, 0.0, 0.0)),
     "blocktower": Camera((0.0, -7.0, 4.5), (0.0, 0.0, 1.5)),
 }
 """Scene → camera. Blocktower's is the published one, Balls' eye that of FilteredCoPhy; the rest is ours.
@@ -37,7 +37,7 @@ _FORMS: Mapping[int, tuple[int, tuple[float, float, float]]] = {
 def pictures(scene: str, states: ArrayLike, kinds: ArrayLike, size: int | Sequence[int] = 112) -> Frame:
     """Pictures (N, size, size, 3) uint8 of states (N, K, 13) and kinds (N, K) in colour slots.
 
-    A slot holds nothing where its kind is −1 or, as of an object that an intervention took away, its state is all zeros.
+    A slot holds nothing where its kind is −1 or its state all zeros, as of an object that an intervention took away.
     Each pixel is the mean of 2 × 2 rays, as upstream's 448-pixel pictures made smaller. They depend on places,
     rotations, kinds and slots alone. ValueError for an unknown scene, a shape that does not fit, an unknown kind or a
     state that is not finite.

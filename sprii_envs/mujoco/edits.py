@@ -6,8 +6,8 @@
     assign("opt.gravity", column=2)        # the value itself
 
 Fields have MuJoCo's names: those of `MjModel` that belong to bodies, joints, degrees of freedom, geoms, sites, tendons,
-actuators or equality constraints, and those of its options, as `opt.density`. Every edit starts from the compiled
-model's own numbers, so that nothing compounds.
+actuators, equality constraints or contact pairs, and those of its options, as `opt.density`. Every edit starts from the
+compiled model's own numbers, so that nothing compounds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -108,14 +108,27 @@ _KINDS = {
     "tendon": ("mjOBJ_TENDON", "ntendon", "tendon"),
     "actuator": ("mjOBJ_ACTUATOR", "nu", "actuator"),
     "eq": ("mjOBJ_EQUALITY", "neq", "equality constraint"),
+    "pair": ("mjOBJ_PAIR", "npair", "pair"),
 }
 """What a field's name begins with → MuJoCo's type of object, its number, its name in messages."""
 _DERIVED = ("invweight0", "subtreemass", "rbound", "aabb", "M0", "acc0", "length0", "user", "mat0")
 """Ends of names of what MuJoCo computes from the rest, which an edit would not survive."""
 _OPTIONS = ("gravity", "wind", "magnetic", "density", "viscosity", "impratio")
 _POSITIVE = ("body_mass", "body_inertia", "geom_size")
-_NOT_NEGATIVE = ("dof_damping", "dof_armature", "dof_frictionloss", "jnt_stiffness", "geom_friction", "tendon_damping")
-_PLAIN = ("dof_damping", "dof_frictionloss", "jnt_stiffness", "geom_friction", "geom_solref", "geom_solimp", "pair_", "opt.")
+_NOT_NEGATIVE = (
+    *("dof_damping", "dof_armature", "dof_frictionloss", "jnt_stiffness"),
+    *("geom_friction", "pair_friction", "tendon_damping"),
+)
+_PLAIN = (
+    "dof_damping",
+    "dof_frictionloss",
+    "jnt_stiffness",
+    "geom_friction",
+    "geom_solref",
+    "geom_solimp",
+    "pair_",
+    "opt.",
+)
 """Fields that no other number of a model is computed from."""
 
 
@@ -175,11 +188,10 @@ def check_computed(
     world: str, model: Any, properties: PersistentProperties, targets: Sequence[Target], computed: Computed
 ) -> None:
     """ValueError for a computed field that the model has not, that is edited too, or that is of another shape."""
-    nominal = properties.nominal[None]
+    nominal, legal = properties.nominal[None], legal_fields(model)
     for field, function in computed.items():
-        found = getattr(model.opt if field.startswith("opt.") else model, field.removeprefix("opt."), None)
-        if getattr(found, "dtype", None) != np.float64 or field.endswith(_DERIVED):
-            raise unknown_name(f"computed field of {world}", field, [*legal_fields(model), "pair_friction", "pair_solref"])
+        if field not in legal:
+            raise unknown_name(f"computed field of {world}", field, legal)
         if any(target.field == field for target in targets):
             raise ValueError(f"{field} of {world} is computed and edited: the one would undo the other")
         shape = (1, *read(model, field).shape)

@@ -217,11 +217,9 @@ class MujocoWorld(World):
 
     def patches(self, state: Array, size: rendering.Size) -> list[rendering.Patch]:
         """The geoms seen along one axis, and the ground; with `renderer="mujoco"`, MuJoCo's picture in grey."""
-        of, n = self.compiled, len(state)
+        of = self.compiled
         if self.renderer == "mujoco":
-            frames = self._rendered(state, size) @ np.array([0.299, 0.587, 0.114])
-            pixel = np.arange(n * size[0] * size[1]).reshape(n, -1)
-            return [rendering.Patch(pixel, (frames + 0.5).astype(np.uint8).reshape(n, -1))]
+            return [rendering.whole(self._rendered(state, size))]
         view = self._view
         bars = [patch for shape in pictures.shapes(of, view, state, size) for patch in shape]
         return bars + pictures.ground(of, view, state, size)

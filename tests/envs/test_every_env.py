@@ -38,7 +38,7 @@ def corners(properties, rng, n):
     """Systems at, between and beyond the ends of the ranges, all physical."""
     low, high = properties.low, properties.high
     values = low + (high - low) * rng.uniform(-0.2, 1.2, (n, len(properties)))
-    return np.maximum(values, 0.5 * low)
+    return np.clip(values, 0.5 * low, [p.physical_high for p in properties])
 
 
 @both_kinds
