@@ -62,6 +62,9 @@ class GeneratedProtocol(ABC):
     def plan(self) -> list[Labels]:
         """What is known of every episode before it is made, its `split` at least, in their order."""
 
+    def check(self) -> None:  # noqa: B027  (most need nothing)
+        """Raise what would keep episodes from being made, such as a missing package, before anything is written."""
+
     @abstractmethod
     def episodes(self, rows: Sequence[Labels]) -> tuple[list[Labels], Arrays]:
         """Labels and arrays (N, length, *shape) of rows of the plan; each depends on the protocol and its row only."""
@@ -93,6 +96,8 @@ def build_generated(
     """
     workers = integer("workers", workers, least=1, most=WORKERS)
     plan = protocol.plan()
+    if not (Path(path) / MANIFEST).exists():
+        protocol.check()
 
     def episodes(recording: Recording) -> Episodes:
         chunks = [plan[i : i + protocol.together] for i in range(recording.done, len(plan), protocol.together)]
@@ -102,13 +107,7 @@ def build_generated(
                 for i, each in enumerate(labels):
                     yield each, {name: array[i] for name, array in arrays.items()}
 
-    try:
-        return record_episodes(path, protocol.streams, protocol.origin, len(plan), protocol.bytes, episodes, progress)
-    except BrokenProcessPool as error:
-        raise StoreError(
-            f"{path}: a worker was killed or could not start (out of memory? a script without "
-            f'`if __name__ == "__main__":`?); episodes that were written are kept, the same call resumes'
-        ) from error
+    return record_episodes(path, protocol.streams, protocol.origin, len(plan), protocol.bytes, episodes, progress)
 
 
 def _made(protocol: GeneratedProtocol, rows: list[Labels]) -> tuple[list[Labels], Arrays]:
@@ -137,7 +136,7 @@ def record_episodes(
     bank = _opened(path, origin)
     if bank is None:
         _check_room(files.absolute(path), size, streams)
-        with _disk_errors(path), Recording(path, streams, origin) as recording:
+        with _errors(path), Recording(path, streams, origin) as recording:
             tell(recording.done, total)
             with closing(episodes(recording)) as left:
                 for labels, arrays in left:
@@ -176,14 +175,17 @@ def _check_room(path: Path, size: int, streams: Mapping[str, StreamSpec]) -> Non
 
 
 @contextmanager
-def _disk_errors(path: files.StrPath) -> Iterator[None]:
-    """Turn an OSError into one StoreError that says what to do."""
+def _errors(path: files.StrPath) -> Iterator[None]:
+    """Turn an OSError and a lost worker into one StoreError that says what to do."""
+    kept = "episodes that were written are kept, the same call resumes"
     try:
         yield
     except BrokenPipeError:  # of a progress callback that prints
         raise
     except OSError as error:
+        raise StoreError(f"{error.filename or path} cannot be written: {error.strerror}; {kept}") from error
+    except BrokenProcessPool as error:
         raise StoreError(
-            f"{error.filename or path} cannot be written: {error.strerror}; episodes that were written are kept, the "
-            "same call resumes"
+            f"{path}: a worker was killed or could not start (out of memory? a script without "
+            f'`if __name__ == "__main__":`?); {kept}'
         ) from error

@@ -1,6 +1,6 @@
 """Banks of counterfactual pairs: built from a protocol, and read back as slots, states and pictures."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,8 +11,10 @@ from sprii_envs.banks import RecordedBank, Store, StoreError
 from sprii_envs.banks.generated import Progress, build_generated
 from sprii_envs.cophy.objects import COLOURS, FRAMES, GRAVITY, PROPERTIES
 from sprii_envs.cophy.protocols import PROTOCOLS, VIDEOS, CoPhyProtocol, kinds_of
-from sprii_envs.cophy.simulation import Pairs
 from sprii_envs.videos import smaller
+
+if TYPE_CHECKING:
+    from sprii_envs.cophy.simulation import Pairs
 
 __all__ = [
     "PROTOCOLS",
@@ -81,8 +83,10 @@ def states(store: Store, rows: ArrayLike, video: str, times: ArrayLike | None = 
     return _entries(store, f"{choice('video', video, legal=VIDEOS)}_states", rows, times)
 
 
-def pairs(store: Store, rows: ArrayLike) -> Pairs:
+def pairs(store: Store, rows: ArrayLike) -> "Pairs":
     """Pairs in some rows (N,) of a bank's table, as `simulate` gives them."""
+    from sprii_envs.cophy.simulation import Pairs
+
     of = slots(store, rows)
     told = tuple(store.table["explanation"][np.asarray(rows)].tolist())
     return Pairs(states(store, rows, "ab"), states(store, rows, "cd"), *of, told)

@@ -68,8 +68,8 @@ def export_cophy(
             done += count
             tell(done, len(examples))
     of = table["split"].astype(str)
-    for split in store.splits:
-        name = list_names(layout, NAMED[split][:1])[0]
+    for split, names in NAMED.items():
+        name = list_names(layout, names[:1])[0]
         lines = "".join(f"{example}\n" for example in table["example"][of == split])
         files.write_whole(layout.root / "splits" / name, lines.encode())
 

@@ -85,6 +85,12 @@ class CoPhyProtocol(GeneratedProtocol):
         of = [split for split in SPLITS for _ in range(getattr(self, split))]
         return [{"example": str(number), **about, "split": split} for number, split in enumerate(of)]
 
+    def check(self) -> None:
+        """PackageImportError without MuJoCo."""
+        from sprii_envs.cophy.simulation import world_for
+
+        world_for(self.scene, self.objects).load()
+
     def episodes(self, rows: Sequence[Labels]) -> tuple[list[Labels], Arrays]:
         """Pairs, simulated, with the boxes of their objects."""
         from sprii_envs.cophy.pictures import boxes

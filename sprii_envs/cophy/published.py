@@ -276,7 +276,7 @@ def _array(file: Path, shapes: Sequence[tuple[int, ...]]) -> NDArray[np.float32]
         found = np.load(file, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise PublishedError(f"{file} is missing") from None
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # NumPy raises nearly anything for a damaged file
         raise PublishedError(f"{file} cannot be read as an array: {error}") from error
     if not isinstance(found, np.ndarray) or found.shape not in shapes or found.dtype.kind not in "fiu":
         told = f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else "an archive"

@@ -368,6 +368,63 @@ def test_banks_of_fields_are_built_and_imported(tmp_path, monkeypatch, capsys):
     assert "train is missing" in err
 
 
+def test_banks_of_cophy_are_built_exported_and_imported(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("mujoco")
+    pytest.importorskip("imageio_ffmpeg")
+
+    def bank(*arguments):
+        return in_process(monkeypatch, capsys, "bank", *arguments)
+
+    built, out, back, one = tmp_path / "built", tmp_path / "out", tmp_path / "back", ("--workers", 1)
+    status, said, _ = bank("build", "cophy-collision", built, "--pairs", 2, 1, 1, "--seed", 3, *one)
+    assert not status
+    for line in ("train       2 episodes of 2 systems", "mass_0…3, friction_0…3", "cd_boxes    4×4 float32"):
+        assert line in said
+    said = bank("info", built)[1]
+    assert re.search(r"of the first 4 pairs: moved_apart \d.*, ab_hits [01]\.\d", said)
+    status, said, _ = bank("export", "cophy", built, out, "--size", 32, *one)
+    assert not status
+    assert said.endswith(f"{out}: 4 examples of {built}\n")
+    assert (out / "collisionCF" / "3" / "cd" / "rgb.mp4").is_file()
+    (out / "collisionCF" / "1" / "confounders.npy").unlink()
+    imported = ("import", "cophy", out, back, "--scene", "collision", "--size", 16, *one)
+    status, _, err = bank(*imported)
+    assert status == 2
+    assert "1/confounders.npy is missing; damaged='drop' leaves such examples out" in err
+    status, said, _ = bank(*imported, "--drop")
+    assert not status
+    assert re.search("left out +1 damaged example, such as .*confounders.npy is missing", said)
+    assert "ab_frames   16×16×3 uint8" in said
+    assert "3 of 15 to 15 observations" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("build", "cophy-balls4", "x", "--frames", 8), "--frames is not of cophy-balls4; legal: --pairs, --seed and"),
+        (("build", "cophy-balls4", "x", "--pairs", 0, 1, 1), "--pairs of train is 0; legal: an integer >= 1"),
+        (("build", "burgers", "x", "--pairs", 1, 1, 1), "--pairs is not of burgers; legal: --seed and --workers"),
+        (("build", "d-clean", "x", "--pairs", 1, 1, 1), "--pairs is not of d-clean; legal: of CoPhy's banks"),
+        (("build", "cophy-balls9", "x"), "cophy-balls"),
+        (("import", "cophy", "x", "y"), "--scene is None; legal: balls, collision, blocktower"),
+        (("import", "cophy", "x", "y", "--scene", "balls"), "--objects is None; legal for balls: 2, 3, 4, 5, 6"),
+        (("import", "cophy", "x", "y", "--scene", "balls", "--objects", 7), "objects is 7"),
+        (("import", "cophy", "x", "y", "--scene", "collision"), "collisionCF is missing"),
+        (("import", "cophy", "x", "y", "--additional"), "--additional is not of cophy; legal: of burgers"),
+        (("import", "burgers", "x", "y", "--size", 9), "--size is not of burgers; legal: of cophy"),
+        (("import", "cophy", "x", "y", "--scene", "collision", "--size", 9, "--no-videos"), "exclude each other"),
+        (("export", "cophy", "x", "y"), "bank.json does not exist"),
+    ],
+)
+def test_what_no_bank_of_cophy_is_asked_for(arguments, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = in_process(monkeypatch, capsys, "bank", *arguments)
+    assert status == 2
+    assert said in err
+    assert not out.strip()
+    assert not list(tmp_path.iterdir())
+
+
 def test_any_bank_is_described_and_verified(tmp_path, monkeypatch, capsys):
     import numpy as np
 
