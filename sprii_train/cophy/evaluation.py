@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sprii_envs.standardiser import constant
 from sprii_train.analysis.formation.factors import Factor
 from sprii_train.analysis.formation.geometry import Geometry, between_within, standardise
-from sprii_train.analysis.formation.probes import RIDGE_PENALTIES, fit_ridge, score
+from sprii_train.analysis.formation.probes import FIXED_PENALTY, fit_ridge, score
 from sprii_train.analysis.populations import Confirmation, Sample, Training
 from sprii_train.cophy.reader import SUPPORTS, Encoded, Queries, Reader, contexts, errors, recipient_errors
 from sprii_train.cophy.supports import FACTORS, Ids, Objects, Supports
@@ -103,14 +103,14 @@ def paired(conditions: Mapping[str, Array]) -> dict[str, Array]:
 def channels(
     reader: Reader | None, encoded: Encoded, supports: Supports, rows: Ids, *, seed: int | None = None
 ) -> dict[str, Array]:
-    """Channel → codes (N, d) float64 of the objects that are there, those of an episode together; `M` needs a head.
+    """Channel → codes (N, d) float64 of objects that are asked about, an episode's together; `M` needs a head.
 
     Args:
         rows: eligible episodes (R,), see `Supports.rows`.
         seed: of the draws of supports; None is the head's, 0 without one.
     """
     seed = (0 if reader is None else reader.seed) if seed is None else seed
-    part, seen = torch.from_numpy(rows), torch.from_numpy(supports.objects.seen[rows])
+    part, seen = torch.from_numpy(rows), torch.from_numpy(supports.objects.active[rows])
     ids = torch.from_numpy(supports.matched(SUPPORTS, seed=seed))[part]
     count = seen.shape[1]
     own = (part[:, None] * count + torch.arange(count)).where(seen, -1).unsqueeze(-1)
@@ -124,8 +124,8 @@ def channels(
 
 
 def factors_of(objects: Objects, rows: Ids) -> dict[str, Array]:
-    """Factor → (N,) of the objects that are there in episodes (R,): physics, and gravity of their scenes."""
-    seen = objects.seen[rows]
+    """Factor → (N,) of the objects that are asked about in episodes (R,): physics, and gravity of their scenes."""
+    seen = objects.active[rows]
     physics = objects.physics[rows][seen]
     gravity = np.broadcast_to(objects.gravity[rows, None], (*seen.shape, 3))[seen]
     return dict(zip((*FACTORS, *GRAVITY), np.column_stack([physics, gravity]).T, strict=True))
@@ -137,12 +137,13 @@ def probes(
     objects: Objects,
     rows: tuple[Ids, Ids],
     *,
-    penalties: Sequence[float] = RIDGE_PENALTIES,
+    penalties: Sequence[float] = FIXED_PENALTY,
     shuffled: int | None = None,
 ) -> dict[str, dict[str, float]]:
     """Channel → factor → R² on held-out objects of a ridge fitted on training objects.
 
-    Factors that do not vary in both are left out. An episode's objects stay on one side of every fold.
+    Factors that do not vary in both are left out. One penalty is not searched: objects outnumber dimensions by far.
+    An episode's objects stay on one side of every fold.
 
     Args:
         train, held: `channels` of the episodes `rows`.
@@ -154,7 +155,7 @@ def probes(
     if train.keys() != held.keys():
         raise ValueError(f"channels are {', '.join(train)} and {', '.join(held)}; legal: the same ones")
     told = [factors_of(objects, r) for r in rows]
-    episodes = [np.repeat(r, objects.seen[r].sum(1)) for r in rows]
+    episodes = [np.repeat(r, objects.active[r].sum(1)) for r in rows]
     names = [name for name in told[0] if not any(constant(t[name][:, None], floor=MOVES).all() for t in told)]
     if shuffled is not None:
         order = np.random.default_rng(shuffled).permutation(len(episodes[0]))
@@ -174,13 +175,13 @@ def within_between(train: Array, codes: Array, supports: Supports, rows: Ids) ->
 
     Codes are standardised by training codes and taken about their group's mean, so that a colour or a type, which is
     seen, is no distance between physics. The ratio is within / between: above 1, histories of one system are further
-    apart than systems.
+    apart than systems. Codes without information have R, the codes of a class.
 
     Raises:
         ValueError: for fewer than two classes with two objects each.
     """
     count = supports.objects.seen.shape[1]
-    flat = (rows[:, None] * count + np.arange(count))[supports.objects.seen[rows]]
+    flat = (rows[:, None] * count + np.arange(count))[supports.objects.active[rows]]
     classes = supports.classes[flat]
     groups = np.unique(supports.groups[classes], return_inverse=True)[1].ravel()
     scaled = standardise(train, codes)[1]
@@ -268,7 +269,7 @@ def evaluate(
     supports: Supports,
     *,
     split: str = "validation",
-    penalties: Sequence[float] = RIDGE_PENALTIES,
+    penalties: Sequence[float] = FIXED_PENALTY,
 ) -> Evaluation:
     """Everything that is measured of a source and its head on a split; probes are fitted on the split `train`.
 

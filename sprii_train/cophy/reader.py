@@ -117,7 +117,7 @@ def encode(learner: Any, features: Any, poses: Any, seen: Any, *, chunk: int = C
         learner: with `object_memory`, `object_query` and `object_state`; `object_persistent` is optional.
         features: (E, 2, T, O, F) of AB and CD, any array that can be sliced, such as a memory map.
         poses: (E, 2, T, O, 3) estimated positions.
-        seen: (E, O).
+        seen: (E, O), or (E, 2, O) where AB and CD have other objects.
 
     Raises:
         MissingOperation: for a learner that lacks one of them.
@@ -126,14 +126,16 @@ def encode(learner: Any, features: Any, poses: Any, seen: Any, *, chunk: int = C
         optional_operation(learner, f"object_{name}", "the common head of CoPhy")
         for name in ("memory", "query", "state")
     )
-    parts = []
+    parts, there = [], np.asarray(seen)
+    both = np.stack([there, there], axis=1) if there.ndim == 2 else there
     with evaluation_mode(learner):
-        for i in range(0, len(seen), chunk):
-            told, place = torch.as_tensor(np.asarray(seen[i : i + chunk])), slice(i, i + chunk)
+        for i in range(0, len(both), chunk):
+            place = slice(i, i + chunk)
             # Of a query, the given frames alone are read.
             videos = ((0, slice(None), memory), (1, slice(GIVEN), query))
             parts.append([
-                ask(*(torch.from_numpy(np.array(x[place, v, frames], np.float32)) for x in (features, poses)), told)
+                ask(*(torch.from_numpy(np.array(x[place, v, frames], np.float32)) for x in (features, poses)),
+                    torch.from_numpy(both[place, v]))
                 for v, frames, ask in videos
             ])  # fmt: skip
     memories, codes = (torch.cat(part).float() for part in zip(*parts, strict=True))
@@ -287,12 +289,14 @@ def fit_reader(
         progress: called after an epoch with its number, training and validation error.
 
     Raises:
-        ValueError: for too few episodes of a class in either split, or unlike numbers of episodes.
+        ValueError: for too few episodes of a class in either split, or episodes and objects that differ.
         FloatingPointError: if the validation error is never finite.
     """
     if not len(encoded.memory) == len(asked.poses) == len(supports.objects.split):
         sizes = len(encoded.memory), len(asked.poses), len(supports.objects.split)
         raise ValueError(f"the source, the queries and the supports are of {sizes} episodes; legal: the same ones")
+    if not np.array_equal(asked.seen.numpy(), supports.objects.active):
+        raise ValueError("the queries are of other objects than the supports; legal: `Objects.active`")
     rows, watched = supports.rows("train", SUPPORTS), selected(supports, config.selection, split=selection)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -337,7 +341,7 @@ def fit_reader(
 @torch.no_grad()
 def errors(head: Head, encoded: Encoded, asked: Queries, rows: Ids, ids: Tensor | None) -> np.ndarray:
     """Errors (n,) of recipients (n,) told by objects ids (E, O, k), or by no history."""
-    found = []
+    found = [torch.zeros(0)]
     for i in range(0, len(rows), CHUNK):
         part = torch.from_numpy(rows[i : i + CHUNK])
         told = contexts(encoded, part, None if ids is None else ids[part])

@@ -27,10 +27,16 @@ class Objects(NamedTuple):
 
     slot: Ids  # (E, O)
     kind: Ids  # (E, O)
-    seen: Mask  # (E, O), whether it is there
+    seen: Mask  # (E, O), whether it is there in AB, of which histories are
     physics: Array  # (E, O, 3): mass, friction, restitution
     gravity: Array  # (E, 3)
     split: NDArray[Any]  # (E,) names
+    asked: Mask | None = None  # (E, O), whether it is in the query too, where an intervention may remove it
+
+    @property
+    def active(self) -> Mask:
+        """(E, O), objects of both: those that are told of and asked about."""
+        return self.seen if self.asked is None else self.seen & self.asked
 
 
 class Supports:
@@ -100,16 +106,16 @@ class Supports:
         return self._named(other, distinct(drawn[1:], np.maximum(self.sizes[other], count)), legal)
 
     def others(self, factor: str | None) -> Mask:
-        """(classes, classes): whether the second is of the first's group and differs: in the named factor alone, if any."""
+        """(classes, classes): whether the second is of the first's group and differs, in the named factor alone."""
         same = self.groups[:, None] == self.groups
         if factor is None:
             return same & self._differs.any(-1)
         return same & (self._differs == (np.array(FACTORS) == factor)).all(-1)
 
     def eligible(self, ids: Ids) -> Mask:
-        """Episodes (E,) of which every object that is there has supports in a draw (E, O, count)."""
-        seen = self.objects.seen
-        return np.asarray(seen.any(1) & ((ids >= 0).all(-1) | ~seen).all(1))
+        """Episodes (E,) of which every object that is asked about has supports in a draw (E, O, count)."""
+        active = self.objects.active
+        return np.asarray(active.any(1) & ((ids >= 0).all(-1) | ~active).all(1))
 
     def rows(self, split: str, count: int = 3) -> Ids:
         """Episodes of a split of which every object has so many matched supports.
@@ -151,7 +157,7 @@ def _checked(o: Objects) -> tuple[int, int]:
         raise ValueError(f"slot has shape {np.shape(o.slot)}; legal: (E, O)")
     e, n = o.slot.shape
     legal = {"kind": (e, n), "seen": (e, n), "physics": (e, n, 3), "gravity": (e, 3), "split": (e,)}
-    for name, shape in legal.items():
+    for name, shape in (legal if o.asked is None else legal | {"asked": (e, n)}).items():
         if (found := np.shape(getattr(o, name))) != shape:
             raise ValueError(f"{name} has shape {found}; legal: {shape}")
     apart = np.sort(np.where(o.seen, o.slot, -1 - np.arange(n)), axis=1)

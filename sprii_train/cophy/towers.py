@@ -92,7 +92,7 @@ class Interaction(nn.Module):
     def updated(self, x: Tensor, sources: Tensor, weights: Tensor) -> Tensor:
         """Objects (…, width), `source` of those around each (…, O, width), and their weights (…, O)."""
         pairs = F.gelu(self.target(x)[..., None, :] + sources)
-        message = self.edge((weights[..., None, :].to(pairs.dtype) @ pairs).squeeze(-2))
+        message = self.edge((weights[..., None].to(pairs.dtype) * pairs).sum(-2))
         return x + self.norm(self.update(torch.cat([x, message], dim=-1)))
 
     def chosen(self, history: History) -> Tensor:
@@ -188,16 +188,15 @@ class Rollout(nn.Module):
     def __init__(self, start: int, context: int, width: int) -> None:
         super().__init__()
         self.init = nn.Sequential(nn.Linear(start, width), nn.GELU(), nn.LayerNorm(width))
-        self.interaction, self.mix = Interaction(width), nn.Linear(width + context, width)
+        self.interaction, self.mix = Interaction(width), nn.Linear(width, width)
+        self.told = nn.Linear(context, width, bias=False)  # the context's part of a layer is the same at every step
         self.cell, self.out = nn.GRUCell(width, width), nn.Linear(width, width)
 
     def forward(self, start: Tensor, context: Tensor, active: Tensor, steps: int) -> Tensor:
         """Starts and contexts (B, O, …), active (B, O) → (B, steps, O, width), 0 of objects that are not there."""
-        h, weights, width = self.init(start), others(active), self.out.out_features
-        told = F.linear(context, self.mix.weight[:, width:], self.mix.bias)
-        states = []
+        h, told, weights, states = self.init(start), self.told(context), others(active), []
         for _ in range(steps):
-            mixed = F.gelu(told + F.linear(self.interaction(h, weights), self.mix.weight[:, :width]))
+            mixed = F.gelu(self.mix(self.interaction(h, weights)) + told)
             h = self.cell(mixed.flatten(0, 1), h.flatten(0, 1)).view(h.shape)
             states.append(h)
         return self.out(torch.stack(states, dim=1)) * active[:, None, :, None]

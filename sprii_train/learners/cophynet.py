@@ -183,7 +183,7 @@ class CoPhyNet(nn.Module):
     # What readers of a frozen source take
 
     def object_memory(self, features: Any, poses: Tensor, seen: Tensor) -> Tensor:
-        """Estimated positions (B, T, O, 3) of AB, objects (B, O) that are there → U (B, O, width); no features are read."""
+        """Estimated positions (B, T, O, 3) of AB, objects (B, O) → U (B, O, width); features are not read."""
         return self.history(poses.float(), seen)
 
     def object_query(self, features: Any, poses: Tensor, seen: Tensor) -> Tensor:

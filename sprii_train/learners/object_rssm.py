@@ -142,48 +142,59 @@ def balanced_divergence(q: Normal, p: Normal, *, balance: float, free: float) ->
     return balance * to_prior.clamp_min(free) + (1.0 - balance) * to_posterior.clamp_min(free), to_prior.detach()
 
 
+class Told(NamedTuple):
+    """What a context adds to the hidden layers of the transition and of the prior, the same at every step."""
+
+    mix: Tensor  # (B, O, width)
+    prior: Tensor  # (B, O, width)
+
+
 class Dynamics(nn.Module):
     """Transition, prior and posterior of a state; `context` numbers an object are told at every step."""
 
     def __init__(self, width: int, latent: int, context: int) -> None:
         super().__init__()
         self.interaction, self.cell = Interaction(width), nn.GRUCell(width, width)
-        self.mix = nn.Linear(width + latent + context, width)
-        self.prior_layers = nn.Sequential(nn.Linear(width + context, width), nn.GELU(), nn.Linear(width, 2 * latent))
-        self.posterior_layers = nn.Sequential(nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, 2 * latent))
+        self.mix = nn.Linear(width + latent, width)
+        self.prior_hidden, self.prior_out = nn.Linear(width, width), nn.Linear(width, 2 * latent)
+        self.posterior_hidden, self.posterior_out = nn.Linear(width, width), nn.Linear(width, 2 * latent)
+        self.context = nn.Linear(context, 2 * width, bias=False) if context else None
+        self.seen = nn.Linear(width, width, bias=False)
 
-    def step(self, state: State, context: Tensor, weights: Tensor) -> Tensor:
-        """States and contexts (B, O, …), weights of others (B, O, O) → the next h (B, O, width)."""
+    def told(self, context: Tensor) -> Told | None:
+        """Contexts (B, O, context), of which zeros tell nothing; None where the config has none."""
+        return None if self.context is None else Told(*self.context(context).chunk(2, dim=-1))
+
+    def step(self, state: State, told: Told | None, weights: Tensor) -> Tensor:
+        """States (B, O, …) and weights of others (B, O, O) → the next h (B, O, width)."""
         around = self.interaction(state.h, weights)
-        mixed = F.gelu(self.mix(torch.cat([around, state.s.to(around.dtype), context.to(around.dtype)], dim=-1)))
+        mixed = self.mix(torch.cat([around, state.s.to(around.dtype)], dim=-1))
+        mixed = F.gelu(mixed if told is None else mixed + told.mix)
         return self.cell(mixed.flatten(0, 1), state.h.to(mixed.dtype).flatten(0, 1)).view(state.h.shape)
 
-    def prior(self, h: Tensor, context: Tensor) -> Normal:
-        """p(s | h, context)."""
-        return _normal(self.prior_layers(torch.cat([h, context.to(h.dtype)], dim=-1)))
-
-    def posterior(self, h: Tensor, x: Tensor) -> Normal:
-        """q(s | h, x)."""
-        return _normal(self.posterior_layers(torch.cat([h, x.to(h.dtype)], dim=-1)))
+    def prior(self, h: Tensor, told: Tensor | None) -> Normal:
+        """p(s | h, context); `told` is `Told.prior`, with an axis of times where h has one."""
+        hidden = self.prior_hidden(h)
+        return _normal(self.prior_out(F.gelu(hidden if told is None else hidden + told)))
 
     def filtered(
-        self, state: State, context: Tensor, x: Tensor, active: Tensor, noise: Tensor
+        self, state: State, told: Told | None, x: Tensor, active: Tensor, noise: Tensor
     ) -> tuple[State, Normal]:
         """States after projections x (B, T, O, width), each of which its posterior reads: (B, T, O, …)."""
         weights, states, found = others(active), [], []
-        for seen, drawn in zip(x.unbind(1), noise.unbind(1), strict=True):
-            h = self.step(state, context, weights)
-            found.append(self.posterior(h, seen))
+        for seen, drawn in zip(self.seen(x).unbind(1), noise.unbind(1), strict=True):
+            h = self.step(state, told, weights)
+            found.append(_normal(self.posterior_out(F.gelu(self.posterior_hidden(h) + seen))))
             state = State(h, found[-1].mean + found[-1].sd * drawn)
             states.append(state)
         return State(*map(_over_times, zip(*states, strict=True))), Normal(*map(_over_times, zip(*found, strict=True)))
 
-    def rolled(self, state: State, context: Tensor, active: Tensor, noise: Tensor) -> State:
+    def rolled(self, state: State, told: Told | None, active: Tensor, noise: Tensor) -> State:
         """States (B, T, O, …) that the prior alone leads to, as many as there are draws (B, T, O, latent)."""
         weights, states = others(active), []
         for drawn in noise.unbind(1):
-            h = self.step(state, context, weights)
-            mean, sd = self.prior(h, context)
+            h = self.step(state, told, weights)
+            mean, sd = self.prior(h, None if told is None else told.prior)
             state = State(h, mean + sd * drawn)
             states.append(state)
         return State(*map(_over_times, zip(*states, strict=True)))
@@ -268,7 +279,7 @@ class ObjectRSSM(ObjectLosses):
     def predict(self, z_s: Tensor, z_p: Tensor, u: Future) -> Tensor:
         """Codes → z-scored features of the prior's rollout (B, K, O, F)."""
         state, context = self.started(z_s, z_p, u.active)
-        return self.decoded(self.dynamics.rolled(state, context, u.active, u.noise), context)
+        return self.decoded(self.dynamics.rolled(state, self.dynamics.told(context), u.active, u.noise), context)
 
     def object_losses(self, prediction: Tensor, y: Targets) -> tuple[Tensor, Tensor]:
         """Mean squared errors at each time (B, K, O) float32, and the active objects (B, O)."""
@@ -280,10 +291,10 @@ class ObjectRSSM(ObjectLosses):
         own = self_loss(self, batch, codes)  # pyright: ignore[reportArgumentType]  (its windows are of objects)
         state, context = self.started(codes.z_s, codes.z_p, y.active)
         x = y.x if c.context == "split" else y.x + self.segments[1]
-        states, posterior = self.dynamics.filtered(state, context, x, y.active, self.noise(*x.shape[:3]))
+        told = self.dynamics.told(context)
+        states, posterior = self.dynamics.filtered(state, told, x, y.active, self.noise(*x.shape[:3]))
         reconstruction = self.task_loss(self.decoded(states, context), y).mean()
-        told = context[:, None].expand(*states.h.shape[:3], -1)
-        prior = self.dynamics.prior(states.h, told)
+        prior = self.dynamics.prior(states.h, None if told is None else told.prior[:, None])
         minimised, nats = balanced_divergence(posterior, prior, balance=c.kl_balance, free=c.free_nats)
         kl = means(minimised.mean(1), y.active).mean()
         parts = {"self": own, "reconstruction": reconstruction, "kl": means(nats.mean(1), y.active).mean()}
@@ -352,27 +363,26 @@ class ObjectRSSM(ObjectLosses):
         """(…, width + latent) → its two parts."""
         return State(*numbers.split([self.config.width, self.config.latent], dim=-1))
 
-    def filtered(self, start: Tensor, x: Tensor, active: Tensor, noise: Tensor, context: int) -> Tensor:
-        """The state (B, O, width + latent) after projections (B, T, O, width), of absent objects 0."""
-        told = x.new_zeros((*active.shape, context))
-        states, _ = self.dynamics.filtered(self.state(start), told, x, active, noise)
+    def filtered(self, start: Tensor, x: Tensor, active: Tensor, noise: Tensor) -> Tensor:
+        """The state (B, O, width + latent) after projections (B, T, O, width) without a context; 0 of absent objects."""
+        states, _ = self.dynamics.filtered(self.state(start), None, x, active, noise)
         return torch.cat([states.h[:, -1], states.s[:, -1].to(states.h.dtype)], dim=-1) * active[..., None]
 
     def query_state(self, given: Given) -> Tensor:
         """The state after CD[:3] with zeros for P, (B, O, width + latent)."""
         start = given.x.new_zeros((*given.active.shape, self.config.width + self.config.latent))
-        return self.filtered(start, given.x, given.active, given.noise, self.config.persistent)
+        return self.filtered(start, given.x, given.active, given.noise)
 
     def after(self, x: Tensor, seen: Tensor) -> Tensor:
         """Native: the state after videos AB, (B, O, width + latent)."""
         start = x.new_zeros((*seen.shape, self.config.width + self.config.latent))
-        return self.filtered(start, x + self.segments[0], seen, self.noise(*x.shape[:3]), 0)
+        return self.filtered(start, x + self.segments[0], seen, self.noise(*x.shape[:3]))
 
     def resumed(self, states: Tensor, asked: Tensor, active: Tensor) -> Tensor:
         """Native: states after AB (B, O, …), continued through the boundary and CD[:3] (B, 3, O, width)."""
         boundary = self.segments[2].expand(len(asked), 1, *asked.shape[2:]).to(asked.dtype)
         x = torch.cat([boundary, asked], dim=1)
-        return self.filtered(states, x, active, self.noise(*x.shape[:3]), 0)
+        return self.filtered(states, x, active, self.noise(*x.shape[:3]))
 
 
 def _normal(numbers: Tensor) -> Normal:
