@@ -138,9 +138,7 @@ def sigreg_directions(
     return (directions / directions.norm(dim=0, keepdim=True).clamp_min(1e-12)).to(device)
 
 
-def sigreg(
-    z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.0, gathered: bool = False
-) -> Tensor:
+def sigreg(z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.0, gathered: bool = False) -> Tensor:
     """Sliced Epps–Pulley distance of z to an isotropic standard normal (LeJEPA's SIGReg).
 
     For each unit direction, with y its projection of the N samples,

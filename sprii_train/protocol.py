@@ -154,7 +154,7 @@ def self_loss(learner: Learner, batch: Batch, codes: Codes) -> Tensor:
 def aligned_codes(learner: Learner, batch: Batch, codes: Codes) -> tuple[Tensor, Tensor]:
     """What Align is of: contexts that donors and recipients offer, or the learner's choice of them; (n, d) each."""
     part: Any = getattr(learner, "align_codes", None)
-    offered = part(codes.offered, batch) if callable(part) else codes.offered
+    offered: Any = part(codes.offered, batch) if callable(part) else codes.offered
     n = len(offered) // 2
     return offered[:n], offered[n:]
 
@@ -330,14 +330,18 @@ def _check_operations(learner: Learner, windows: Windows) -> None:
     if not (torch.isfinite(losses).all() and torch.isfinite(native)):
         raise ValueError("task_loss or native_loss is not finite on this batch")
     of_cross: Any = getattr(learner, "cross_task_loss", None)
-    if callable(of_cross) and (found := of_cross(prediction, batch.y)).shape != (size,):
-        raise ValueError(f"cross_task_loss must return one loss a recipient, ({size},), got {tuple(found.shape)}")
+    if callable(of_cross):
+        found: Any = of_cross(prediction, batch.y)
+        if found.shape != (size,):
+            raise ValueError(f"cross_task_loss must return one loss a recipient, ({size},), got {tuple(found.shape)}")
     of_align: Any = getattr(learner, "align_codes", None)
-    if callable(of_align) and ((found := of_align(codes.offered, batch)).ndim != 2 or len(found) != size):
-        raise ValueError(f"align_codes must return a code a row, ({size}, d), got {tuple(found.shape)}")
+    if callable(of_align):
+        found = of_align(codes.offered, batch)
+        if found.ndim != 2 or found.shape[0] != size:
+            raise ValueError(f"align_codes must return a code a row, ({size}, d), got {tuple(found.shape)}")
     by_horizon: Any = getattr(learner, "horizon_losses", None)
     if callable(by_horizon):
-        found: Any = by_horizon(prediction, batch.y)
+        found = by_horizon(prediction, batch.y)
         if found.ndim != 2 or found.shape[0] != size:
             raise ValueError(f"horizon_losses must return a loss by horizon, ({size}, K), got {tuple(found.shape)}")
     swapped = learner.task_loss(learner.predict(codes.z_s, codes.z_p.roll(1, 0), batch.u), batch.y)

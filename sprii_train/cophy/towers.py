@@ -67,7 +67,7 @@ class Projection(nn.Module):
         now, change = x[..., :f], x[..., f:]
         now.copy_(features)
         change[..., :1, :, :] = 0.0
-        torch.sub(now[..., 1:, :, :], now[..., :-1, :, :], out=change[..., 1:, :, :])
+        change[..., 1:, :, :] = now[..., 1:, :, :] - now[..., :-1, :, :]
         # With the norm's scale and shift in the weights, no gradient of its width is formed: a third of the work.
         weight = self.first.weight * self.norm.weight
         bias = self.first.bias + self.first.weight @ self.norm.bias
@@ -225,4 +225,3 @@ def joined(memory: Tensor, query: Tensor) -> Tensor:
     """Memory and query behind one another, (…, d_m + d_q); their other axes are broadcast."""
     shape = torch.broadcast_shapes(memory.shape[:-1], query.shape[:-1])
     return torch.cat([memory.expand(*shape, -1), query.expand(*shape, -1)], dim=-1)
-

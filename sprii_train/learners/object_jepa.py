@@ -150,7 +150,11 @@ class ObjectJEPA(ObjectLosses):
         own = self_loss(self, batch, codes)  # pyright: ignore[reportArgumentType]  (its windows are of objects)
         regularizer = self.regularizer(batch)
         active = batch.y.active[:, None].expand(batch.y.x.shape[:3])
-        parts = {"self": own, "sigreg": regularizer, "target_variance": batch.y.x.detach()[active].float().var(0).mean()}
+        parts = {
+            "self": own,
+            "sigreg": regularizer,
+            "target_variance": batch.y.x.detach()[active].float().var(0).mean(),
+        }
         return own + self.config.sigreg_weight * regularizer, parts
 
     def regularizer(self, batch: Batch) -> Tensor:
@@ -159,9 +163,7 @@ class ObjectJEPA(ObjectLosses):
         z = gather(z.transpose(1, 2).flatten(0, 1).float())
         slot = gather(batch.y.slot.masked_fill(~batch.y.active, -1).flatten()).long()
         seed, step = self.directions_at
-        directions = sigreg_directions(
-            z.shape[-1], self.config.sigreg_slices, seed=seed, step=step, device=z.device
-        )
+        directions = sigreg_directions(z.shape[-1], self.config.sigreg_slices, seed=seed, step=step, device=z.device)
         slots, counts = slot.unique(return_counts=True)
         tested = [
             sigreg(z[slot == one].transpose(0, 1), directions, gathered=True)
@@ -190,12 +192,13 @@ class ObjectJEPA(ObjectLosses):
         return self.history.asked(given) if isinstance(self.history, JointTower) else self.current(given)
 
     def object_state(self, memory: Tensor, query: Tensor) -> Tensor:
-        """Memory and query (…, O, d) → U (…, O, persistent + current), (…, O, width) if monolithic."""
+        """Memory and query (…, O, d) → U (…, O, persistent + current), (…, O, width) if monolithic; 0 of the absent."""
+        both = joined(memory, query)
         if isinstance(self.history, PersistentTower):
-            return joined(memory, query)
-        split = joined(memory, query)
-        states, asked = split.flatten(0, -2).split([memory.shape[-1], query.shape[-1]], dim=-1)
-        return self.history.resumed(states, asked).view(*split.shape[:-1], -1)
+            return both
+        states, asked = both.flatten(0, -2).split([memory.shape[-1], query.shape[-1]], dim=-1)
+        state = self.history.resumed(states, asked) * (asked != 0).any(-1, keepdim=True)
+        return state.view(*both.shape[:-1], -1)
 
 
 def _three(x: Tensor) -> Tensor:

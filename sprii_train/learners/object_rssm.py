@@ -364,7 +364,7 @@ class ObjectRSSM(ObjectLosses):
         return State(*numbers.split([self.config.width, self.config.latent], dim=-1))
 
     def filtered(self, start: Tensor, x: Tensor, active: Tensor, noise: Tensor) -> Tensor:
-        """The state (B, O, width + latent) after projections (B, T, O, width) without a context; 0 of absent objects."""
+        """The state (B, O, width + latent) after projections (B, T, O, width), told no context; 0 of absent objects."""
         states, _ = self.dynamics.filtered(self.state(start), None, x, active, noise)
         return torch.cat([states.h[:, -1], states.s[:, -1].to(states.h.dtype)], dim=-1) * active[..., None]
 

@@ -386,6 +386,11 @@ def with_context(config: Any, recipe: Recipe, labels: int) -> Any:
                 "field 'context'; legal: arms of the split context"
             )
         return config
+    if recipe.context == "supervised" and not hasattr(config, "label_dim"):
+        raise ValueError(
+            f"the arm {recipe.name!r} is of the context 'supervised', but {type(config).__name__} has no field "
+            "'label_dim'; legal: arms of the split or monolithic context"
+        )
     return replace(config, context=recipe.context, **({"label_dim": labels} if recipe.context == "supervised" else {}))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny_objects import object_windows
 from tiny_worlds import POKE_LEARNER
 
 from sprii_envs.banks import Bank
@@ -21,6 +22,9 @@ from sprii_train.learners import (
     GEPSConfig,
     NODConfig,
     NODHierConfig,
+    ObjectCPCConfig,
+    ObjectJEPAConfig,
+    ObjectRSSMConfig,
     learner_of,
     register_learner,
 )
@@ -41,8 +45,14 @@ CONFIGS: dict[str, Any] = {
     "coda": CoDAConfig(points=9, frames=5, width=4, adapt_steps=2),
     "coda-amortised": AmortisedCoDAConfig(points=9, frames=5, width=4, widths=(4,), pool=2, hidden=4),
     "geps": GEPSConfig(points=9, frames=5, width=4, kernel=3, adapt_steps=2),
+    "object-jepa": ObjectJEPAConfig(features=6, projection=8, width=8, persistent=4, current=4, sigreg_slices=8),
+    "object-cpc": ObjectCPCConfig(features=6, projection=8, width=8, persistent=4, current=4, sigreg_slices=8),
+    "object-rssm": ObjectRSSMConfig(features=6, projection=8, width=8, persistent=4, latent=3, decoder=8),
 }
-WITHOUT_CONTEXTS = tuple(name for name in CONFIGS if name != "jepa")
+OF_OBJECTS = ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMConfig
+WITHOUT_CONTEXTS = tuple(
+    name for name, config in CONFIGS.items() if name != "jepa" and not isinstance(config, OF_OBJECTS)
+)
 PAIRS = 6
 
 
@@ -69,6 +79,8 @@ def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
         observations = rng.integers(0, 4, (*shape, config.inputs), dtype=np.uint8)
         actions, rewards = rng.integers(0, 6, shape, dtype=np.uint8), rng.standard_normal(shape, dtype=np.float32)
         return PlayWindows(*map(torch.from_numpy, (observations, actions, rewards)))
+    if isinstance(config, OF_OBJECTS):
+        return object_windows(PAIRS, features=config.features)
     if recipe.kernel == LINKED:
         recipe = replace(recipe, kernel=random_graph(POKE.episodes(bank, "train"), seed=0))
     return POKE.data(bank, config, recipe, pairs=PAIRS, seed=0)(0)
@@ -90,9 +102,17 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
         ):
             POKE.learner_config(CONFIGS[name], recipe)
         return
+    if isinstance(CONFIGS[name], OF_OBJECTS) and recipe.context == "supervised":
+        with pytest.raises(
+            ValueError, match=r"of the context 'supervised', but Object.*Config has no field 'label_dim'"
+        ):
+            POKE.learner_config(CONFIGS[name], recipe)
+        return
     config = POKE.learner_config(CONFIGS[name], recipe)
     learner: Any = LEARNERS[name][0](config)
     windows = windows_of(config, recipe, poke_bank)
+    if isinstance(config, ObjectRSSMConfig):
+        learner.fit_statistics(windows.query_features)
     check_learner(learner, windows)
     loss, parts = training_loss(learner.train(), windows, recipe.objective)
     loss.backward()
