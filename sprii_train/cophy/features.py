@@ -1,7 +1,8 @@
 """Cached features of a CoPhy bank: what a frozen front end makes of every frame of every pair, a store of its own.
 
 Which objects there are is taken from the bank's labels, not from the front end's presence head: it says which objects
-a reader may be asked about, not what they are like. Objects stand in the order of their slots.
+a reader may be asked about, not what they are like. Objects stand in the order of their slots. Of an object that an
+intervention has removed, the entries of CD are what the front end makes of its absence.
 """
 
 import hashlib
@@ -9,7 +10,6 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -142,7 +142,7 @@ def described(bank: Store, frontend: FrontEnd) -> dict[str, Any]:
         "bank_fingerprint": bank.fingerprint,
         "pictures": picture_digest(bank, frontend.config.size),
         "frontend": frontend.digest,
-        "config": asdict(frontend.config),
+        "network": {name: getattr(frontend.config, name) for name in ("trunk", "size", "width", "hidden")},
         "code": code_of(trunk, FrontEnd.forward, FrontEnd.frozen, see, _seen),
     }
 
@@ -175,16 +175,16 @@ def features_of(
         raise StoreError(f"{bank.name} has videos of {length.min()} to {length.max()} frames; legal: one length")
     slot, _ = objects(bank)
     t, o = int(length[0]), slot.shape[1]
-    where = os.path.relpath(files.absolute(bank.name), path.parent)
-    origin = described(bank, frontend) | {"bank": where, "quality": dict(quality or {})}
+    wanted = described(bank, frontend)
     if (path / MANIFEST).exists():
-        found, wanted = Features(path), json.loads(json.dumps(origin))
-        if other := [name for name in wanted if found.origin.get(name) != wanted[name]]:
+        found = Features(path)
+        if other := [name for name, value in wanted.items() if found.origin.get(name) != value]:
             raise StoreError(f"{path} holds other features (of another {', '.join(other)}); choose another folder")
         return found
     tell = progress or (lambda done, of: None)
     specs = {name: StreamSpec((2, t, o, n), kind, rate=str(Fraction(1, t))) for name, (n, kind) in OWN.items()}
     table, total = bank.table, len(bank.table)
+    origin = wanted | {"bank": os.path.relpath(files.absolute(bank.name), path.parent), "quality": dict(quality or {})}
     with Recording(path, specs, origin, sealed=bank.sealed_splits, bank=Features) as recording:
         tell(recording.done, total)
         left = range(recording.done, total)

@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from sprii_envs import files
-from sprii_envs.arguments import check, choice, flag, integer, number
+from sprii_envs.arguments import check, choice, flag, instance, integer, number
 from sprii_envs.banks import Store
 from sprii_envs.cophy.bank import frames, slots
 from sprii_envs.cophy.protocols import VIDEOS
@@ -67,6 +67,7 @@ class FrontEndConfig:
         seed: of weights and frames.
         checkpoint_every, log_every: in steps.
         judged: frames that `quality` is measured on.
+        device: that it is trained on; afterwards it is on the CPU.
     """
 
     trunk: str = "resnet18"
@@ -82,6 +83,7 @@ class FrontEndConfig:
     checkpoint_every: int = 500
     log_every: int = 50
     judged: int = 1_000
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
@@ -91,6 +93,7 @@ class FrontEndConfig:
         check(self, number, "learning_rate", above=0)
         check(self, number, "box_weight", least=0)
         check(self, flag, "decay")
+        check(self, instance, "device", of=str)
         if self.size not in (legal := [GRID * 2**n for n in TRUNKS[self.trunk]]):
             raise ValueError(
                 f"FrontEndConfig.size is {self.size!r}; legal of {self.trunk}: {', '.join(map(str, legal))}"
@@ -110,6 +113,7 @@ class FrontEndConfig:
         return TrainConfig(
             steps=self.steps, pairs=self.batch // 2, learning_rate=self.learning_rate, weight_decay=0.0, warmup=0,
             clip=1e9, rates=rates, seed=self.seed, checkpoint_every=self.checkpoint_every, log_every=self.log_every,
+            device=self.device,
         )  # fmt: skip
 
 
@@ -378,7 +382,7 @@ def train_frontend(
         frontend = FrontEnd(config, slot_count(store))
     untrained = copy.deepcopy(frontend).eval()
     fit(frontend, cast(Any, data), Objective(), config.train, folder / "run", progress=progress, tensorboard=False)
-    frontend.requires_grad_(False)
+    frontend.cpu().requires_grad_(False)
     if not (folder / _QUALITY).exists():
         judged = RandomFrames(store, held, size=config.size, batch=config.judged, seed=config.seed)(0)
         found = {
@@ -389,7 +393,7 @@ def train_frontend(
             "untrained": quality(untrained, judged),
         }
         write_tensors(folder / _WEIGHTS, frontend.state_dict())
-        about = {"config": asdict(config), "slots": frontend.slots, "digest": frontend.digest}
+        about = {"config": asdict(replace(config, device="cpu")), "slots": frontend.slots, "digest": frontend.digest}
         kept = {"bytes": (folder / _WEIGHTS).stat().st_size, "sha256": files.checksum(folder / _WEIGHTS)}
         files.write_json(folder / _ABOUT, about | {"files": {_WEIGHTS: kept}})
         files.write_json(folder / _QUALITY, found)

@@ -6,7 +6,7 @@ folder is named by a digest of all that it depends on.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sprii_envs.cophy.bank import build_cophy
@@ -35,9 +35,8 @@ class Perceived:
         of = self.protocol
         name = f"{of.name}-{of.scene}-{of.objects}-{digest(repr(of))[:12]}"
         bank = build_cophy(of, folder / name, workers=workers, progress=_told("pairs", 100))
-        place = (
-            folder / f"{name}-frontend-{digest(repr((self.frontend, code_of(FrontEnd, RandomFrames, *ENGINE))))[:12]}"
-        )
+        law = replace(self.frontend, device="cpu"), code_of(FrontEnd, RandomFrames, *ENGINE)
+        place = folder / f"{name}-frontend-{digest(repr(law))[:12]}"
         count = _told("updates of the front end", 100)
         total = self.frontend.steps
         frontend = train_frontend(bank, self.frontend, place, progress=lambda done, _: count(done, total))
