@@ -21,7 +21,8 @@ class Truth(NamedTuple):
 
     slot: Rows  # (N, O)
     kind: Rows  # (N, O)
-    seen: NDArray[np.bool_]  # (N, O), in both videos
+    seen: NDArray[np.bool_]  # (N, O), in AB
+    asked: NDArray[np.bool_]  # (N, O), in CD too, from which an intervention may have removed an object
     physics: NDArray[np.float64]  # (N, O, 3) mass, friction, restitution
     gravity: NDArray[np.float64]  # (N, 3)
     positions: NDArray[np.float32]  # (N, T, O, 3) in CD
@@ -44,8 +45,9 @@ def truth(store: Features, rows: Rows) -> Truth:
     of = [np.take_along_axis(values, slot, 1) for values in (found.mass, found.friction, found.restitution)]
     place = slot[:, None, :, None]
     positions = np.take_along_axis(states(store, rows, "cd")[..., :3], place, 2)
-    seen = (kind >= 0) & (positions[:, 0] != 0).any(-1)
-    return Truth(slot, kind, seen, np.stack(of, axis=-1), found.gravity, positions)
+    seen = kind >= 0
+    asked = seen & (positions[:, 0] != 0).any(-1)
+    return Truth(slot, kind, seen, asked, np.stack(of, axis=-1), found.gravity, positions)
 
 
 def training(store: Features, table: EpisodeTable) -> ObjectEpisodes:
@@ -54,7 +56,7 @@ def training(store: Features, table: EpisodeTable) -> ObjectEpisodes:
     t = truth(store, rows)
     unit, stratum = relation_units(t.slot, t.kind, t.gravity, t.physics)
     return ObjectEpisodes(
-        store.features, store.poses, rows, t.positions, t.slot, t.kind, t.seen, unit, stratum,
+        store.features, store.poses, rows, t.positions, t.slot, t.kind, t.asked, unit, stratum,
         f"{store.fingerprint} {table.rows_fingerprint()}",
     )  # fmt: skip
 
@@ -68,5 +70,5 @@ def rows_of(store: Store, table: EpisodeTable) -> Rows:
 def evaluated(store: Features) -> tuple[Objects, Queries]:
     """The objects and queries of all splits, for readers and measures."""
     t = truth(store, np.arange(len(store.table)))
-    objects = Objects(t.slot, t.kind, t.seen, t.physics, t.gravity, store.table["split"].astype(str))
-    return objects, queries(np.array(store.poses[:, 1]), t.positions, t.seen, t.kind)
+    objects = Objects(t.slot, t.kind, t.seen, t.physics, t.gravity, store.table["split"].astype(str), t.asked)
+    return objects, queries(np.array(store.poses[:, 1]), t.positions, objects.active, t.kind)

@@ -66,7 +66,7 @@ def memory_bars(read: Mapping[str, Array], rise: Mapping[str, Array], factors: S
 
 
 def episode_pairs(errors: Mapping[str, Array], own: str) -> Figure:
-    """Distributions of errors, and every control against one arm, recipient by recipient (`fig:visual-collision-pairs`).
+    """Distributions of errors, and every control against one arm, in pairs (`fig:visual-collision-pairs`).
 
     Args:
         errors: arm → (N,), all above 0.

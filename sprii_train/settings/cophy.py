@@ -60,7 +60,8 @@ class ObjectTraining(TrainConfig):
         given["pairs"] = self.pairs if getattr(recipe, "donors", "none") != "none" else self.pairs // 2
         if getattr(recipe, "learner", "jepa") == "cophynet":
             given |= {"learning_rate": self.net_rate, "weight_decay": 0.0, "clip": 1e9, "precision": "fp32"}
-        return TrainConfig(**given | {"rates": ((0, given["learning_rate"]),)})
+        given["rates"] = ((0, given["learning_rate"]),)
+        return TrainConfig(**given)
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ class ObjectSetting(Setting):
             return with_context(CoPhyNetConfig(), recipe, len(self.properties))
         cls = LEARNERS[f"object-{kind}"][1]
         shared = {field.name: getattr(config, field.name) for field in fields(cls) if hasattr(config, field.name)}
+        if kind == "rssm":  # sizes that the JEPA lacks, in the paper's proportions
+            shared |= {"latent": max(1, config.persistent // 2), "decoder": config.projection}
         return with_context(cls(**shared), recipe, len(self.properties))
 
     def data(self, store: Store, config: Any, recipe: Recipe, *, pairs: int, seed: int) -> Callable[[int], Any]:
@@ -174,7 +177,7 @@ class ObjectSetting(Setting):
 OBJECTS = {"balls": 4, "collision": 2, "blocktower": 3}
 """Scene → objects of the paper's profile."""
 QUICK_PAIRS = {"balls": (700, 600, 600), "collision": (2_000, 1_600, 1_600), "blocktower": (700, 600, 600)}
-SMOKE_PAIRS = {"balls": (180, 150, 150), "collision": (260, 220, 220), "blocktower": (130, 100, 100)}
+SMOKE_PAIRS = {"balls": (240, 200, 200), "collision": (330, 300, 300), "blocktower": (150, 120, 120)}
 BATCH, EPOCHS, READER_BATCH = 32, 100, 128
 QUICK_EPOCHS = {"balls": 50, "collision": 30, "blocktower": 50}
 QUICK_READER_EPOCHS = 50
@@ -201,11 +204,11 @@ def _budgets(scene: str) -> dict[str, Budget]:
             store=_perceived(scene, smoke, FrontEndConfig("narrow", size=56, width=8, hidden=16, steps=20, judged=40)),
         ),
         "quick": Budget(
-            ObjectJEPAConfig(projection=64, width=64, persistent=32, current=32, layers=1, sigreg_slices=128),
+            ObjectJEPAConfig(projection=64, width=48, persistent=32, current=32, sigreg_slices=256),
             ObjectTraining(steps=_updates(quick[0], QUICK_EPOCHS[scene], BATCH), log_every=20, checkpoint_every=200),
             (0,), 1, _updates(quick[0], QUICK_READER_EPOCHS, READER_BATCH),
             f"{quick[0]:,} / {quick[1]:,} / {quick[2]:,} pairs in place of {whole.train:,} / {whole.validation:,} / "
-            f"{whole.test:,}; pictures of 112² and a narrow front end; learners half as wide, of one layer; "
+            f"{whole.test:,}; pictures of 112² and a narrow front end; learners a third as wide; "
             f"{QUICK_EPOCHS[scene]} epochs in place of 100, readers {QUICK_READER_EPOCHS} in place of 100; one source",
             step_seconds=0.4,
             store=_perceived(scene, quick, FrontEndConfig("narrow", size=112, steps=1_500, batch=32, decay=True)),

@@ -1,4 +1,4 @@
-"""A source of CoPhy through the common head: errors under other histories, and what codes and memory tell of physics."""
+"""A source of CoPhy through the common head: errors under other histories, and what codes tell of physics."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -50,8 +50,9 @@ class Bench:
 
     def encoded(self, learner: Any) -> Encoded:
         """What a frozen learner says of all episodes; CoPhyNet's null is the mean of a colour and type."""
-        found = encode(learner, self.store.features, self.store.poses, self.supports.objects.seen)
-        return class_means(found, self.supports.objects) if isinstance(learner, CoPhyNet) else found
+        of = self.supports.objects
+        found = encode(learner, self.store.features, self.store.poses, np.stack([of.seen, of.active], axis=1))
+        return class_means(found, of) if isinstance(learner, CoPhyNet) else found
 
     def config(self, **changed: Any) -> HeadConfig:
         """As many epochs as the cell's updates are."""
@@ -77,7 +78,7 @@ def cophy(source: Source) -> dict[str, Any]:
     reader = bench.reader(encoded)
     trained = read_rows(source.folder / "metrics.jsonl")[-1]["step"]  # a recipe may have a share of the steps
     row: dict[str, Any] = {"steps": trained, "reader_epoch": reader.epoch, "recipients": {}, "errors": {}, "rise": {}}
-    kept: dict[str, Array] = {}
+    kept: dict[str, NDArray[Any]] = {}
     for population in POPULATIONS:
         found = evaluate(reader, encoded, bench.asked, bench.supports, split=population)
         every = dict(found.risks.errors) | {"still": found.baselines["rest"], "moving": found.baselines["velocity"]}

@@ -83,14 +83,16 @@ BALLS_CLAIMS = (
     told("balls", "rssm", "sprii", HELD_OUT, "wrong", "histories of other physics raise its error", above=1.02),
 )
 MATRIX_CLAIMS = tuple(
-    claim for (scene, family), errors in PAPER_MATRIX.items() for claim in _against(scene, family, errors, DEVELOPMENT, 1.0)
+    claim
+    for (scene, family), errors in PAPER_MATRIX.items()
+    for claim in _against(scene, family, errors, DEVELOPMENT, 1.0)
 )  # fmt: skip
 
 
 def _moving(scene: str, family: str, arm: str, population: str) -> Claim:
     one = name(scene, family, arm)
     return Claim(
-        f"{SCENES[scene]}, {FAMILIES[family]} {ARMS[arm]}: the reader predicts better than objects that go on as they were",
+        f"{SCENES[scene]}, {FAMILIES[family]} {ARMS[arm]}: the reader predicts better than a constant velocity",
         (one,),
         **times(one, one, population, "matched", "moving"),
         what="ratio of mean squared errors",
@@ -170,8 +172,8 @@ def _pairs(rows: Sequence[Row], scene: str, family: str, population: str) -> lis
         Picture(
             "pairs",
             "Errors by recipient",
-            f"{SCENES[scene]}, {FAMILIES[family]}: errors averaged over sources, and each control against SPRII; points "
-            "below the diagonal favour SPRII.",
+            f"{SCENES[scene]}, {FAMILIES[family]}: errors averaged over sources, and each control against SPRII; "
+            "points below the diagonal favour SPRII.",
             episode_pairs(errors, "SPRII"),
         )
     ]
@@ -202,7 +204,9 @@ def _shown(rows: Sequence[Row], scene: str) -> list[Picture]:
 def _courses(rows: Sequence[Row]) -> list[Picture]:
     """KL of the RSSM's arms over training, and how much of it free nats hold."""
     found = {
-        f"{row['label']}, {SCENES[str(row['world']).removeprefix('cophy-')]}": read_rows(Path(row["folder"]) / "metrics.jsonl")
+        f"{SCENES[str(row['world']).removeprefix('cophy-')]}, {row['label']}": read_rows(
+            Path(row["folder"]) / "metrics.jsonl"
+        )
         for own in by_arm(rows).values()
         for row in own[:1]
         if "rssm" in row["arm"]

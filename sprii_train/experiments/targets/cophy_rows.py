@@ -1,5 +1,6 @@
 """What CoPhy's targets share: which arm is which, statements on its errors, and the tables that all of them print."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -109,7 +110,8 @@ def lower(
         (first, second),
         **times(first, second, population),
         what="ratio of mean squared errors",
-        **({"below": bound} if paper < 1 else {"above": 1.0}),
+        above=-math.inf if paper < 1 else 1.0,
+        below=bound if paper < 1 else math.inf,
         paper=round(paper, 3),
         null=1.0,
     )

@@ -24,7 +24,8 @@ def episodes(seed: int, count: int = 40, objects: int = 2, slots: int = 3, level
     told = np.arange(count * 2 * FRAMES * objects, dtype=np.float32).reshape(count, 2, FRAMES, objects)
     poses = np.repeat(told[..., None], 3, axis=-1)
     return ObjectEpisodes(
-        np.repeat(told[..., None], FEATURES, axis=-1), poses, np.arange(count), poses[:, 1], slot, kind, kind >= 0, unit, stratum,
+        np.repeat(told[..., None], FEATURES, axis=-1), poses, np.arange(count), poses[:, 1], slot, kind, kind >= 0,
+        unit, stratum,
         "made by hand",
     )  # fmt: skip
 
