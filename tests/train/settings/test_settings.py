@@ -16,7 +16,6 @@ from sprii_train.recipes import EVERY_RECIPE
 from sprii_train.settings import POKE, SETTINGS, SPRING, Built, Setting
 from sprii_train.settings.base import MEASURED_SEED
 
-
 SCENES = ("cophy-balls", "cophy-collision", "cophy-blocktower")
 
 
