@@ -44,7 +44,8 @@ def truth(store: Features, rows: Rows) -> Truth:
     slot, kind, found = store.slot[rows], store.kind[rows], slots(store, rows)
     of = [np.take_along_axis(values, slot, 1) for values in (found.mass, found.friction, found.restitution)]
     place = slot[:, None, :, None]
-    positions = np.take_along_axis(states(store, rows, "cd")[..., :3], place, 2)
+    times = np.arange(store.features.shape[2])
+    positions = np.take_along_axis(states(store, rows, "cd", times)[..., :3], place, 2)
     seen = kind >= 0
     asked = seen & (positions[:, 0] != 0).any(-1)
     return Truth(slot, kind, seen, asked, np.stack(of, axis=-1), found.gravity, positions)

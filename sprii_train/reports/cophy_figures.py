@@ -96,7 +96,7 @@ def episode_pairs(errors: Mapping[str, Array], own: str) -> Figure:
 
 
 def trajectories(
-    shown: Mapping[str, Mapping[str, NDArray[Any]]], *, axes: tuple[int, int], colours: Sequence[str] = tuple(PALETTE)
+    shown: Mapping[str, Mapping[str, NDArray[Any]]], *, axes: tuple[int, int], colours: Sequence[str]
 ) -> Figure:
     """One query, an arm a panel: true paths, and what is predicted with matched and with wrong histories.
 

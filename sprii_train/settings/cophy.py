@@ -181,6 +181,7 @@ SMOKE_PAIRS = {"balls": (240, 200, 200), "collision": (330, 300, 300), "blocktow
 BATCH, EPOCHS, READER_BATCH = 32, 100, 128
 QUICK_EPOCHS = {"balls": 50, "collision": 30, "blocktower": 50}
 QUICK_READER_EPOCHS = 50
+QUICK_SECONDS = {"balls": 0.4, "collision": 0.09, "blocktower": 0.3}
 
 
 def _updates(pairs: int, epochs: int, batch: int) -> int:
@@ -210,7 +211,7 @@ def _budgets(scene: str) -> dict[str, Budget]:
             f"{quick[0]:,} / {quick[1]:,} / {quick[2]:,} pairs in place of {whole.train:,} / {whole.validation:,} / "
             f"{whole.test:,}; pictures of 112² and a narrow front end; learners a third as wide; "
             f"{QUICK_EPOCHS[scene]} epochs in place of 100, readers {QUICK_READER_EPOCHS} in place of 100; one source",
-            step_seconds=0.4,
+            step_seconds=QUICK_SECONDS[scene],
             store=_perceived(scene, quick, FrontEndConfig("narrow", size=112, steps=1_500, batch=32, decay=True)),
         ),
         "paper": Budget(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sprii_envs.cophy.objects import COLOURS
 from sprii_train.experiments.targets.base import Group, Row, Target, arrays_of, spread_of, stacked
 from sprii_train.experiments.targets.cophy_rows import (
     ARMS,
@@ -196,7 +197,7 @@ def _shown(rows: Sequence[Row], scene: str) -> list[Picture]:
             f"One query of {SCENES[scene]}",
             "Lines: true; dots: predicted with histories of the objects' own physics; crosses: with histories of other "
             "physics. The three given frames are black.",
-            trajectories(shown, axes=(0, 1) if scene != "blocktower" else (0, 2)),
+            trajectories(shown, axes=(0, 2) if scene == "blocktower" else (0, 1), colours=COLOURS[scene]),
         )
     ]
 
