@@ -27,9 +27,9 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "coda": (CoDA, CoDAConfig),
     "coda-amortised": (AmortisedCoDA, AmortisedCoDAConfig),
     "geps": (GEPS, GEPSConfig),
-    "cophynet": (CoPhyNet, CoPhyNetConfig),
     "object-jepa": (ObjectJEPA, ObjectJEPAConfig),
     "object-cpc": (ObjectCPC, ObjectCPCConfig),
+    "cophynet": (CoPhyNet, CoPhyNetConfig),
     "object-rssm": (ObjectRSSM, ObjectRSSMConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
