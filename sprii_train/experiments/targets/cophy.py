@@ -309,11 +309,18 @@ FOLLOWUP_ARMS = {
     "balls": tuple(recipe("cpc", arm) for arm in ("structure", "sprii", "align")),
     "blocktower": four("net"),
 }
+
+
+def _beside(scene: str) -> Group:
+    """What the head makes of first weights and of true properties."""
+    return Group(world(scene), (recipe("rssm", "structure"),), ("cophy-baselines",))
+
+
 COPHY_TARGETS = (
     Target(
         "tab:v3-collision",
         "CoPhy Collision: held-out prediction of three learners",
-        (Group(world("collision"), four(*COLLISION), (MEASURE,)),),
+        (Group(world("collision"), four(*COLLISION), (MEASURE,)), _beside("collision")),
         _tables(HELD_OUT, ("collision",), COLLISION),
         COLLISION_CLAIMS,
         lambda rows: [*_pairs(rows, "collision", "rssm", HELD_OUT), *_shown(rows, "collision"), *_courses(rows)],
@@ -322,7 +329,7 @@ COPHY_TARGETS = (
     Target(
         "tab:balls-heldout",
         "CoPhy Balls: held-out prediction of the RSSM",
-        (Group(world("balls"), four("rssm"), (MEASURE,)),),
+        (Group(world("balls"), four("rssm"), (MEASURE,)), _beside("balls")),
         _tables(HELD_OUT, ("balls",), ("rssm",)),
         BALLS_CLAIMS,
         lambda rows: [*_pairs(rows, "balls", "rssm", HELD_OUT), *_shown(rows, "balls"), *_courses(rows)],

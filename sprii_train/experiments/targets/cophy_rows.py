@@ -23,6 +23,8 @@ DEVELOPMENT, HELD_OUT = "validation", "test"
 CONTEXTS = {"matched": "Matched", "null": "Null", "wrong": "Wrong"}
 CHANNELS = {"U": "source U", "S": "support S", "M": "memory M"}
 NOTHING = {"still": "the last frame stays", "moving": "the last velocity stays"}
+BASELINES = {"untrained": "first weights of the RSSM", "oracle": "true properties for a code"}
+"""Through heads of their own, see the measure `cophy-baselines`."""
 NOTE = (
     "Scenes, pictures and the front end are ours: MuJoCo in place of Bullet, and a front end trained from random "
     "weights. Compare signs and ratios, not values."
@@ -168,6 +170,12 @@ def errors_table(rows: Sequence[Row], population: str, scenes: Sequence[str], fa
             grey.add(len(lines))
             head = f"{SCENES[scene]}, {words}" if len(scenes) > 1 else words
             lines.append([head, spread(spread_of(own[:1], f"errors.{population}.{kind}")), *[""] * (len(ARMS) + 2)])
+        for kind, words in BASELINES.items() if own else ():
+            told = [row for row in own if "baseline" in row]
+            if told:
+                grey.add(len(lines))
+                cells = [spread(spread_of(told, f"baseline.{population}.{kind}_matched")), *[""] * (len(ARMS) + 2)]
+                lines.append([f"{SCENES[scene]}, {words}" if len(scenes) > 1 else words, *cells])
     counts = ", ".join(
         f"{SCENES[scene]} {row['recipients'][population]:,}"
         for scene in scenes
