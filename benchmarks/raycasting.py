@@ -49,8 +49,11 @@ def scenes(frames: int, objects: int, seed: int = 0) -> Arrays:
 class Reference:
     """The same solids as geoms of one MuJoCo model, drawn by MuJoCo's renderer frame by frame."""
 
-    def __init__(self, objects: int, camera: Camera, size: int) -> None:
-        """PackageImportError without MuJoCo; what MuJoCo raises without OpenGL."""
+    def __init__(self, objects: int, camera: Camera, size: int, *, slices: int = 28) -> None:
+        """A curved geom is a mesh of `slices`; MuJoCo's own number is 28.
+
+        PackageImportError without MuJoCo; what MuJoCo raises without OpenGL.
+        """
         mj = mujoco(type(self).__name__)
         eye, target, up = (np.array(part) for part in camera[:3])
         right = np.cross(target - eye, up)
@@ -59,10 +62,10 @@ class Reference:
             f'<body mocap="true"><geom type="{name}" size="1 1 1" rgba="{0.2 + 0.2 * (i % 4)} .5 .3 1"/></body>'
             for i, name in itertools.product(range(objects), GEOMS.values())
         )
-        # Fine slices, as a curved geom is a mesh there.
         self.model = mj.MjModel.from_xml_string(
             f'''<mujoco><statistic extent="1"/><visual><global offwidth="{size}" offheight="{size}"/>
-            <map znear="0.05" zfar="500"/><quality numslices="128" numstacks="64" shadowsize="1024"/></visual>
+            <map znear="0.05" zfar="500"/>
+            <quality numslices="{slices}" numstacks="{slices // 2}" shadowsize="1024"/></visual>
             <worldbody>
             <light directional="true" dir="0.4 0.5 -1"/><geom type="plane" size="99 99 1"/>
             <camera pos="{" ".join(map(str, eye))}" xyaxes="{axes}" fovy="{camera.fov}"/>{bodies}
@@ -112,8 +115,9 @@ class Agreement(NamedTuple):
     """Median difference in depth where both see the same solid."""
 
 
-def agreement(reference: Reference, solids: Arrays, camera: Camera, size: int) -> Agreement:
-    """On given scenes."""
+def agreement(solids: Arrays, camera: Camera, size: int) -> Agreement:
+    """On given scenes; errors as of `Reference`."""
+    reference = Reference(solids.kind.shape[1], camera, size, slices=128)
     hits, masks = cast(Solids(*solids), camera, size), reference.masks(solids)
     same, solid = hits.solid == masks, (masks >= 0) | (hits.solid >= 0)
     off = np.abs(hits.depth - reference.draw(solids, "depth"))[same & solid]
@@ -149,7 +153,7 @@ def main(arguments: list[str] | None = None) -> None:
             continue
         rows[f"MuJoCo, pictures {size}², shadows"] = (len(few.kind), partial(reference.draw, few))
         rows[f"MuJoCo, masks {size}²"] = (len(few.kind), partial(reference.masks, few))
-        found = agreement(reference, few, camera, size)
+        found = agreement(few, camera, size)
         agree.append(
             f"{size}²: masks agree on {found.everywhere:.3%} of all pixels, on {found.solids:.2%} of those of solids; "
             f"depth differs by {found.depth:.1e} (median)"

@@ -35,7 +35,7 @@ class Scene:
     steps: int
     state: tuple[float, ...] | None = None
     system: Mapping[str, float] = field(default_factory=dict)
-    constants: Mapping[str, float] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
     """Of the world, where they are not its own."""
     every: int = 1
     """Show every so many steps."""

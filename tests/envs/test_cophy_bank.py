@@ -13,10 +13,10 @@ pytest.importorskip("mujoco")
 from sprii_envs.banks import ArrayStore, StoreError, open_store
 from sprii_envs.cophy import bank as cophy
 from sprii_envs.cophy.bank import PROTOCOLS, CoPhyProtocol, build_cophy
-from sprii_envs.cophy.objects import COLOURS, LEVELS
+from sprii_envs.cophy.objects import ABSENT, COLOURS, CUBE, LEVELS
 from sprii_envs.cophy.outcomes import outcomes
 from sprii_envs.cophy.pictures import boxes, pictures
-from sprii_envs.cophy.protocols import COUNTS
+from sprii_envs.cophy.protocols import COUNTS, kinds_of
 from sprii_envs.cophy.simulation import simulate
 from sprii_envs.relations import EpisodeTable
 
@@ -140,6 +140,9 @@ def test_a_cube_that_was_taken_away_is_not_drawn(built):
     ab, cd = (cophy.boxes(bank, [row], video, [0])[0, 0] for video in ("ab", "cd"))
     assert ab[slot].any()
     assert not cd[slot].any()
+    kinds = cophy.slots(bank, [row]).kind
+    of = [kinds_of(cophy.states(bank, [row], video), kinds)[:, slot].tolist() for video in ("ab", "cd")]
+    assert of == [[CUBE] * 30, [ABSENT] * 30]
     first = [cophy.frames(bank, [row], video, [0], 64)[0, 0] for video in ("ab", "cd")]
     assert (first[0] != first[1]).any()
     told = outcomes(cophy.pairs(bank, range(8)))

@@ -170,6 +170,17 @@ def test_defect_1_states_that_are_not_padded_go_to_their_colours(tmp_path):
     assert bank.table["kind_0"].tolist() == [3]  # red: it is in ab, which tells what persists
 
 
+def test_blocktowers_confounders_are_by_object_padded_or_not(tmp_path):
+    root = archive(tmp_path / "data", "blocktower")
+    for number in (1, 2, 3):
+        file = root / FOLDERS["blocktower"] / f"0000{number}" / "confounders.npy"
+        np.save(file, np.concatenate([np.load(file), np.zeros((1, 2))]))
+    slots = cophy.slots(read(root, tmp_path / "bank", "blocktower"), [0])
+    for colour in SHOWN["blocktower"]:
+        slot = COLOURS["blocktower"].index(colour)
+        assert [slots.mass[0, slot], slots.friction[0, slot]] == properties("blocktower", colour)
+
+
 def test_defect_1_frictions_in_gravity_txt_are_warned_of_and_listed(tmp_path):
     root = archive(tmp_path / "data", "blocktower")
     for number in (1, 2):

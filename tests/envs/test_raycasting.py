@@ -315,11 +315,11 @@ beside = sys.modules["beside"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(beside)
 for camera in beside.CAMERAS.values():
     try:
-        reference = beside.Reference(4, camera, 112)
+        beside.Reference(1, camera, 16)
     except Exception as error:
         print("none", error)
         break
-    print(*beside.agreement(reference, beside.scenes(12, 4, seed=8), camera, 112))
+    print(*beside.agreement(beside.scenes(12, 4, seed=8), camera, 112))
 """
 
 
