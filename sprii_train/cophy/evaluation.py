@@ -134,7 +134,7 @@ def factors_of(objects: Objects, rows: Ids) -> dict[str, Array]:
 def probes(
     train: Mapping[str, Array],
     held: Mapping[str, Array],
-    objects: Objects,
+    supports: Supports,
     rows: tuple[Ids, Ids],
     *,
     penalties: Sequence[float] = FIXED_PENALTY,
@@ -142,32 +142,39 @@ def probes(
 ) -> dict[str, dict[str, float]]:
     """Channel → factor → R² on held-out objects of a ridge fitted on training objects.
 
-    Factors that do not vary in both are left out. One penalty is not searched: objects outnumber dimensions by far.
-    An episode's objects stay on one side of every fold.
+    Factors that do not vary in both are left out. One penalty is not searched; where there are several, the objects of
+    a class stay on one side of every fold, as they share supports. In the fit every class counts the same, in the score
+    every object.
 
     Args:
         train, held: `channels` of the episodes `rows`.
-        shuffled: seed of a permutation of the training labels: what a probe finds where there is nothing.
+        shuffled: seed of a permutation of the physics of training classes: what a probe finds where there is nothing
+            but that objects of a class share supports.
 
     Raises:
         ValueError: for channels that differ.
     """
     if train.keys() != held.keys():
         raise ValueError(f"channels are {', '.join(train)} and {', '.join(held)}; legal: the same ones")
-    told = [factors_of(objects, r) for r in rows]
-    episodes = [np.repeat(r, objects.active[r].sum(1)) for r in rows]
+    told = [factors_of(supports.objects, r) for r in rows]
     names = [name for name in told[0] if not any(constant(t[name][:, None], floor=MOVES).all() for t in told)]
+    _, first, classes = np.unique(_classes(supports, rows[0]), return_index=True, return_inverse=True)
     if shuffled is not None:
-        order = np.random.default_rng(shuffled).permutation(len(episodes[0]))
-        told[0] = {name: values[order] for name, values in told[0].items()}
+        first = np.random.default_rng(shuffled).permutation(first)
+    told[0] = {name: values[first][classes] for name, values in told[0].items()}
     found: dict[str, dict[str, float]] = {}
     for channel, codes in train.items():
-        fitted = Sample(Training("train"), codes, episodes[0], told[0])
-        other = Sample(Confirmation("held out"), held[channel], episodes[1], told[1])
+        fitted = Sample(Training("train"), codes, classes, told[0])
+        other = Sample(Confirmation("held out"), held[channel], np.arange(len(held[channel])), told[1])
         found[channel] = {
             name: score(fit_ridge(fitted, Factor(name), penalties=penalties), other).r2 for name in names
         }  # fmt: skip
     return found
+
+
+def _classes(supports: Supports, rows: Ids) -> Ids:
+    """Classes (N,) of the objects that are asked about in episodes (R,)."""
+    return supports.classes.reshape(supports.objects.seen.shape)[rows][supports.objects.active[rows]]
 
 
 def within_between(train: Array, codes: Array, supports: Supports, rows: Ids) -> Geometry:
@@ -180,9 +187,7 @@ def within_between(train: Array, codes: Array, supports: Supports, rows: Ids) ->
     Raises:
         ValueError: for fewer than two classes with two objects each.
     """
-    count = supports.objects.seen.shape[1]
-    flat = (rows[:, None] * count + np.arange(count))[supports.objects.active[rows]]
-    classes = supports.classes[flat]
+    classes = _classes(supports, rows)
     groups = np.unique(supports.groups[classes], return_inverse=True)[1].ravel()
     scaled = standardise(train, codes)[1]
     sums = np.zeros((groups.max() + 1, scaled.shape[1]))
@@ -199,14 +204,13 @@ def within_between(train: Array, codes: Array, supports: Supports, rows: Ids) ->
 def oracle(objects: Objects) -> Encoded:
     """A source whose memory is an object's true properties and its scene's gravity, and that says nothing of a query.
 
-    Its null is their mean over training objects.
+    They are taken about their mean over training objects, which is what no history says.
     """
-    episodes, count = objects.seen.shape
-    gravity = np.broadcast_to(objects.gravity[:, None], (episodes, count, 3))
-    memory = np.concatenate([objects.physics, gravity], axis=-1).astype(np.float32)
-    mean = memory[objects.seen & (objects.split == "train")[:, None]].mean(0)
-    told, null = torch.from_numpy(memory), torch.from_numpy(np.broadcast_to(mean, memory.shape).copy())
-    return Encoded(told, told[..., :0], lambda memory, _: memory, lambda memory: memory, null)
+    gravity = np.broadcast_to(objects.gravity[:, None], objects.physics.shape)
+    properties = np.concatenate([objects.physics, gravity], axis=-1)
+    mean = properties[objects.seen & (objects.split == "train")[:, None]].mean(0)
+    memory = torch.from_numpy(((properties - mean) * objects.seen[..., None]).astype(np.float32))
+    return Encoded(memory, memory[..., :0], lambda memory, _: memory, lambda memory: memory, torch.zeros_like(memory))
 
 
 def class_means(encoded: Encoded, objects: Objects) -> Encoded:
@@ -278,9 +282,7 @@ def evaluate(
     """
     rows = supports.rows("train", SUPPORTS), supports.rows(split, SUPPORTS)
     train, held = (channels(reader, encoded, supports, r) for r in rows)
-    r2, shuffled = (
-        probes(train, held, supports.objects, rows, penalties=penalties, shuffled=s) for s in (None, reader.seed)
-    )
+    r2, shuffled = (probes(train, held, supports, rows, penalties=penalties, shuffled=s) for s in (None, reader.seed))
     return Evaluation(
         risks(reader, encoded, asked, supports, split=split),
         extrapolations(asked, rows[1], rows[0], reader.head.config.dims),

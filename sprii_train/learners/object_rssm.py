@@ -10,7 +10,7 @@ has a deterministic part h and a stochastic part s.
 All three are means over active objects and the frames t = 3 … of CD, from z_s on. The rollout never reads a posterior
 of them. SDs are softplus + 0.1. The KL of an object and frame is balanced (0.8 of it trains the prior, 0.2 the
 posterior), neither part below 1 nat. In training s is drawn, the noise of a batch's rollouts once, so that Self and
-Cross meet the same; in evaluation s is the mean.
+Cross meet the same; in evaluation s is the mean. Ranks of a process group draw alike, each for its own rows.
 
 Native has no P: z_p is the state (h, s) after AB, the boundary and CD[:3], filtered as one course, with the fixed
 vectors of `cophy.towers` added to projections. Features are z-scored by statistics that `fit_statistics` takes once,

@@ -126,14 +126,14 @@ def test_channels_are_of_the_objects_that_are_there(scene: Scene):
 
 def test_probes_find_what_a_source_sees_and_nothing_else(scene: Scene):
     train, held = (channels(scene.reader, scene.encoded, scene.supports, rows) for rows in scene.rows)
-    found = probes(train, held, scene.objects, scene.rows)
+    found = probes(train, held, scene.supports, scene.rows)
     assert set(found["U"]) == set(FACTORS)  # gravity is −10 everywhere
     signal, noise = 0.2**2, 0.3**2
     assert found["U"]["restitution"] == pytest.approx(signal / (signal + noise), abs=0.12)
     assert found["S"]["restitution"] == pytest.approx(signal / (signal + noise / 3), abs=0.12)
     for channel in ("U", "S", "M"):
         assert max(found[channel][f] for f in ("mass", "friction")) < 0.12
-    shuffled = probes(train, held, scene.objects, scene.rows, shuffled=3)
+    shuffled = probes(train, held, scene.supports, scene.rows, shuffled=3)
     assert max(max(r2.values()) for r2 in shuffled.values()) < 0.12
 
 
@@ -142,7 +142,7 @@ def test_an_oracle_is_read_without_error_gravity_that_varies_too():
     encoded, asked, supports = oracle(objects), drifting(objects), Supports(objects)
     rows = supports.rows("train"), supports.rows("validation")
     train, held = (channels(None, encoded, supports, r) for r in rows)
-    found = probes(train, held, objects, rows, penalties=(1e-6,))
+    found = probes(train, held, supports, rows, penalties=(1e-6,))
     for channel in ("U", "S"):
         assert found[channel].keys() == {*FACTORS, "gravity_x"}
         assert min(found[channel].values()) > 1 - 1e-6

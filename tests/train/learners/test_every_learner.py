@@ -19,6 +19,7 @@ from sprii_train.learners import (
     AmortisedCoDAConfig,
     CaDMConfig,
     CoDAConfig,
+    CoPhyNetConfig,
     GEPSConfig,
     NODConfig,
     NODHierConfig,
@@ -45,11 +46,12 @@ CONFIGS: dict[str, Any] = {
     "coda": CoDAConfig(points=9, frames=5, width=4, adapt_steps=2),
     "coda-amortised": AmortisedCoDAConfig(points=9, frames=5, width=4, widths=(4,), pool=2, hidden=4),
     "geps": GEPSConfig(points=9, frames=5, width=4, kernel=3, adapt_steps=2),
+    "cophynet": CoPhyNetConfig(width=8, persistent=3),
     "object-jepa": ObjectJEPAConfig(features=6, projection=8, width=8, persistent=4, current=4, sigreg_slices=8),
     "object-cpc": ObjectCPCConfig(features=6, projection=8, width=8, persistent=4, current=4, sigreg_slices=8),
     "object-rssm": ObjectRSSMConfig(features=6, projection=8, width=8, persistent=4, latent=3, decoder=8),
 }
-OF_OBJECTS = ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMConfig
+OF_OBJECTS = CoPhyNetConfig | ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMConfig
 WITHOUT_CONTEXTS = tuple(
     name for name, config in CONFIGS.items() if name != "jepa" and not isinstance(config, OF_OBJECTS)
 )
@@ -80,7 +82,7 @@ def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
         actions, rewards = rng.integers(0, 6, shape, dtype=np.uint8), rng.standard_normal(shape, dtype=np.float32)
         return PlayWindows(*map(torch.from_numpy, (observations, actions, rewards)))
     if isinstance(config, OF_OBJECTS):
-        return object_windows(PAIRS, features=config.features)
+        return object_windows(PAIRS, features=getattr(config, "features", 6))
     if recipe.kernel == LINKED:
         recipe = replace(recipe, kernel=random_graph(POKE.episodes(bank, "train"), seed=0))
     return POKE.data(bank, config, recipe, pairs=PAIRS, seed=0)(0)
@@ -104,7 +106,7 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
         return
     if isinstance(CONFIGS[name], OF_OBJECTS) and recipe.context == "supervised":
         with pytest.raises(
-            ValueError, match=r"of the context 'supervised', but Object.*Config has no field 'label_dim'"
+            ValueError, match=r"of the context 'supervised', but (Object.*|CoPhyNet)Config has no field 'label_dim'"
         ):
             POKE.learner_config(CONFIGS[name], recipe)
         return

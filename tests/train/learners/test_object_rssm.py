@@ -9,9 +9,11 @@ from tiny_objects import object_windows
 from torch.distributions import Normal as Reference
 from torch.distributions import kl_divergence
 
+from sprii_train.checkpoints import CheckpointError
+from sprii_train.fit import TrainConfig, fit
 from sprii_train.learners import ObjectRSSM, ObjectRSSMConfig
 from sprii_train.learners.object_rssm import FLOOR, LEAST, Normal, balanced_divergence, divergence
-from sprii_train.protocol import encode, take
+from sprii_train.protocol import Objective, encode, take
 
 N = 4
 CONFIG = ObjectRSSMConfig(features=6, projection=8, width=8, persistent=5, latent=3, decoder=7)
@@ -39,7 +41,7 @@ def test_divergence():
 def test_balance_and_free_nats():
     q, p = pair()
     exact = kl_divergence(Reference(*q), Reference(*p)).sum(-1)
-    free = float(exact.median()) + 1e-4
+    free = float(exact.detach().median()) + 1e-4
     minimised, nats = balanced_divergence(q, p, balance=0.8, free=free)
     torch.testing.assert_close(nats, exact.detach())
     torch.testing.assert_close(minimised, exact.clamp_min(free))
@@ -168,3 +170,34 @@ def test_statistics():
     for wrong in (torch.zeros(5, 7), torch.zeros(1, 6), torch.full((3, 6), torch.nan)):
         with pytest.raises(ValueError, match=r"features have shape .*; legal: finite, \(…, 6\), two rows or more"):
             learner.fit_statistics(wrong)
+
+
+class Batches:
+    """Windows made by hand, the same at every step that is asked for again."""
+
+    def identity(self) -> dict[str, Any]:
+        return {"of": "tests"}
+
+    def __call__(self, step: int) -> Any:
+        return object_windows(N, seed=step)
+
+
+def test_a_run_resumes_to_the_same_bits_and_is_one_of_its_statistics(tmp_path):
+    config = TrainConfig(steps=4, pairs=N, warmup=1, checkpoint_every=2, log_every=1, precision="fp32")
+    objective = Objective(lambda_x=1.0, native_on="recipients", cross_directions="one")
+
+    def stopped(done: int, _: dict[str, float]) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    whole = made()
+    fit(whole, Batches(), objective, config, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        fit(made(), Batches(), objective, config, tmp_path / "part", progress=stopped)
+    other = made()
+    other.fit_statistics(torch.randn(50, 6))
+    with pytest.raises(CheckpointError, match=r"holds another run \(learner.weights"):
+        fit(other, Batches(), objective, config, tmp_path / "part")
+    resumed = made()
+    fit(resumed, Batches(), objective, config, tmp_path / "part")
+    assert all(torch.equal(value, resumed.state_dict()[key]) for key, value in whole.state_dict().items())
