@@ -170,7 +170,7 @@ class ObjectSetting(Setting):
             f"CoPhyNet: Adam, rate {train.net_rate:g}, no clip ({resolve_precision(train)})",
             "Pairs": f"{protocol.train:,} / {protocol.validation:,} / {protocol.test:,} of training, validation and "
             f"test; {protocol.objects} objects",
-            "Front end": listed(made.frontend, but=("checkpoint_every", "log_every", "seed")),
+            "Front end": listed(made.frontend, but=("checkpoint_every", "log_every", "seed", "device")),
         }
 
 

@@ -81,6 +81,7 @@ def cophy(source: Source) -> dict[str, Any]:
     reader = bench.reader(encoded)
     trained = read_rows(source.folder / "metrics.jsonl")[-1]["step"]  # a recipe may have a share of the steps
     row: dict[str, Any] = {"steps": trained, "reader_epoch": reader.epoch, "recipients": {}, "errors": {}, "rise": {}}
+    row["frontend"] = dict(bench.store.quality)
     kept: dict[str, NDArray[Any]] = {}
     for population in POPULATIONS:
         found = evaluate(reader, encoded, bench.asked, bench.supports, split=population)

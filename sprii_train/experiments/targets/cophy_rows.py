@@ -56,6 +56,19 @@ def error(row: Row, population: str, condition: str = "matched") -> float:
     return number_of(row, f"errors.{population}.{condition}")
 
 
+def frontend_facts(rows: Sequence[Row]) -> dict[str, str]:
+    """How well the front end of each scene sees, beside a constant answer and its first weights."""
+    first = {str(row["world"]): row["frontend"] for row in reversed(rows) if row.get("frontend")}
+    return {
+        f"What the front end of {place} sees": "; ".join(
+            f"{who}: " + ", ".join(f"{what.replace('_', ' ')} {value:.3f}" for what, value in told[who].items())
+            for who in ("trained", "constant", "untrained")
+        )
+        + f"; on {told['frames']} frames of {told['split']}, metres"
+        for place, told in sorted(first.items())
+    }
+
+
 # Statements
 
 
