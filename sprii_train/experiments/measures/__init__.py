@@ -38,10 +38,10 @@ MEASURES: dict[str, Measure] = {
         Measure("bottleneck", bottleneck, ("present",), reader_fits=4 * 3),
         Measure("components", components, ("present",), asks=("components",), reader_fits=4),
         Measure("control", control, readers=False, trials=True, seconds=0.5),
-        # An update of the head rolls 27 frames out, which takes 37 times as long as one of a reader.
-        Measure("cophy", cophy, OBJECT_READER, seconds=30.0, reader_fits=37),
-        Measure("cophy-baselines", cophy_baselines, OBJECT_READER, seconds=30.0, reader_fits=2 * 37),
-        Measure("cophy-readers", cophy_readers, OBJECT_READER, seconds=30.0, reader_fits=5 * 37),
+        # An update of the head rolls 27 frames out, which takes 20 times as long as one of a reader.
+        Measure("cophy", cophy, OBJECT_READER, seconds=30.0, reader_fits=20),
+        Measure("cophy-baselines", cophy_baselines, OBJECT_READER, seconds=30.0, reader_fits=2 * 20),
+        Measure("cophy-readers", cophy_readers, OBJECT_READER, seconds=30.0, reader_fits=5 * 20),
         Measure("cost", cost, readers=False, seconds=0.0),
         Measure("direction", direction, ("target",), ("pushed",), FACTORS, simulated=True, readers=False, seconds=40.0),
         Measure("evidence", evidence, asks=("evidence",), simulated=True, readers=False, seconds=30.0),

@@ -29,6 +29,8 @@ from sprii_train.records import read_rows
 Array = NDArray[np.float64]
 
 POPULATIONS = ("validation", "test")
+MANY, FEW = 4_000, 32
+"""Training recipients below which a batch of the head is of 32: with 128 it has too few updates to use its memory."""
 READERS: Mapping[str, dict[str, Any]] = {
     "main": {},
     "alternative-0": {"initial": "alternative", "dropout": 0.0},
@@ -57,9 +59,10 @@ class Bench:
     def config(self, **changed: Any) -> HeadConfig:
         """As many epochs as the cell's updates are."""
         dims = 2 if scene_of(self.store) == "balls" else 3
-        updates, batch = self.source.cell.readers.updates, HeadConfig().batch
+        updates = self.source.cell.readers.updates
+        batch = HeadConfig().batch if len(self.rows) >= MANY else FEW
         epochs = max(1, round(updates / -(-len(self.rows) // batch)))
-        return HeadConfig(dims=dims, epochs=epochs, **changed)
+        return HeadConfig(dims=dims, epochs=epochs, batch=batch, **changed)
 
     def reader(self, encoded: Encoded, **changed: Any) -> Reader:
         """The head of the source's seed."""
@@ -78,6 +81,7 @@ def cophy(source: Source) -> dict[str, Any]:
     reader = bench.reader(encoded)
     trained = read_rows(source.folder / "metrics.jsonl")[-1]["step"]  # a recipe may have a share of the steps
     row: dict[str, Any] = {"steps": trained, "reader_epoch": reader.epoch, "recipients": {}, "errors": {}, "rise": {}}
+    row["frontend"] = dict(bench.store.quality)
     kept: dict[str, NDArray[Any]] = {}
     for population in POPULATIONS:
         found = evaluate(reader, encoded, bench.asked, bench.supports, split=population)

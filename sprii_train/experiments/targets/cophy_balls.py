@@ -17,6 +17,7 @@ from sprii_train.experiments.targets.cophy_rows import (
     contrasts_table,
     errors_table,
     four,
+    frontend_facts,
     minus,
     name,
     recipe,
@@ -307,6 +308,7 @@ BALLS_TARGETS = (
         _summary_tables,
         SUMMARY_CLAIMS,
         note=f"{NOTE} Intervals of contrasts are adjusted for five.",
+        facts=frontend_facts,
     ),
     Target(
         "tab:cophy-new5-probes",
@@ -315,6 +317,7 @@ BALLS_TARGETS = (
         _probe_tables,
         PROBE_CLAIMS,
         note=NOTE,
+        facts=frontend_facts,
     ),
     Target(
         "tab:v3-balls-histories",
@@ -323,6 +326,7 @@ BALLS_TARGETS = (
         _history_tables,
         HISTORY_CLAIMS,
         note=NOTE,
+        facts=frontend_facts,
     ),
     Target(
         "fig:v3-balls",
@@ -332,5 +336,6 @@ BALLS_TARGETS = (
         FIGURE_CLAIMS,
         _bars,
         NOTE,
+        facts=frontend_facts,
     ),
 )

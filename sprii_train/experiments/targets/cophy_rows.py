@@ -23,6 +23,8 @@ DEVELOPMENT, HELD_OUT = "validation", "test"
 CONTEXTS = {"matched": "Matched", "null": "Null", "wrong": "Wrong"}
 CHANNELS = {"U": "source U", "S": "support S", "M": "memory M"}
 NOTHING = {"still": "the last frame stays", "moving": "the last velocity stays"}
+BASELINES = {"untrained": "first weights of the RSSM", "oracle": "true properties for a code"}
+"""Through heads of their own, see the measure `cophy-baselines`."""
 NOTE = (
     "Scenes, pictures and the front end are ours: MuJoCo in place of Bullet, and a front end trained from random "
     "weights. Compare signs and ratios, not values."
@@ -52,6 +54,19 @@ def name(scene: str, family: str, arm: str) -> str:
 def error(row: Row, population: str, condition: str = "matched") -> float:
     """Mean squared error of a population."""
     return number_of(row, f"errors.{population}.{condition}")
+
+
+def frontend_facts(rows: Sequence[Row]) -> dict[str, str]:
+    """How well the front end of each scene sees, beside a constant answer and its first weights."""
+    first = {str(row["world"]): row["frontend"] for row in reversed(rows) if row.get("frontend")}
+    return {
+        f"What the front end of {place} sees": "; ".join(
+            f"{who}: " + ", ".join(f"{what.replace('_', ' ')} {value:.3f}" for what, value in told[who].items())
+            for who in ("trained", "constant", "untrained")
+        )
+        + f"; on {told['frames']} frames of {told['split']}, metres"
+        for place, told in sorted(first.items())
+    }
 
 
 # Statements
@@ -168,6 +183,12 @@ def errors_table(rows: Sequence[Row], population: str, scenes: Sequence[str], fa
             grey.add(len(lines))
             head = f"{SCENES[scene]}, {words}" if len(scenes) > 1 else words
             lines.append([head, spread(spread_of(own[:1], f"errors.{population}.{kind}")), *[""] * (len(ARMS) + 2)])
+        for kind, words in BASELINES.items() if own else ():
+            told = [row for row in own if "baseline" in row]
+            if told:
+                grey.add(len(lines))
+                cells = [spread(spread_of(told, f"baseline.{population}.{kind}_matched")), *[""] * (len(ARMS) + 2)]
+                lines.append([f"{SCENES[scene]}, {words}" if len(scenes) > 1 else words, *cells])
     counts = ", ".join(
         f"{SCENES[scene]} {row['recipients'][population]:,}"
         for scene in scenes

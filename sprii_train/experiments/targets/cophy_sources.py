@@ -14,6 +14,7 @@ from sprii_train.experiments.targets.cophy_rows import (
     SCENES,
     by_arm,
     four,
+    frontend_facts,
     lower,
     name,
     recipe,
@@ -183,6 +184,7 @@ SOURCE_TARGETS = (
         _replication_tables,
         REPLICATION_CLAIMS,
         note=NOTE,
+        facts=frontend_facts,
     ),
     Target(
         "tab:v3-cophy-reader",

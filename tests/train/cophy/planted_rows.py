@@ -70,6 +70,14 @@ def _row(folder: Path, world: str, arm: str, seed: int, level: float, noise: flo
     row["probe"] = {
         channel: {f: base.get(f, 0.0) + 0.1 * noise * rng.standard_normal() for f in factors} for channel in "USM"
     }
+    if arm == "cophy-rssm-structure":
+        kinds = [
+            f"{name}_{condition}" for name in ("untrained", "oracle") for condition in ("matched", "null", "wrong")
+        ]
+        row["baseline"] = {population: {kind: 1.0 + rng.random() for kind in kinds} for population in POPULATIONS}
+    row["frontend"] = {"split": "validation", "frames": 9} | {
+        who: {"position_rmse": rmse} for who, rmse in (("trained", 0.25), ("constant", 2.0), ("untrained", 2.5))
+    }
     row["geometry"] = {channel: 1.0 + noise * rng.random() for channel in "USM"}
     kept |= {
         f"shown|{name}": rng.standard_normal((5, 2, 3)).astype(np.float32) for name in ("true", "matched", "wrong")

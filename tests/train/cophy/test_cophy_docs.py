@@ -30,6 +30,9 @@ def test_the_presets_are_those_of_the_page():
             assert rows["pictures, trunk"][i].lower().replace("-", "") == f"{front.size}², {front.trunk}"
             assert rows["width, P, T"][i] == f"{learner.width}, {learner.persistent}, {learner.current}"
             assert rows["sources"][i] == str(len(budget.sources))
+        assert rows["updates of a reader: Balls, Collision, Blocktower"][i] == ", ".join(
+            f"{setting.budget(preset).reader_steps:,}" for setting in COPHY
+        )
         assert rows["updates: Balls, Collision, Blocktower"][i] == ", ".join(
             f"{setting.budget(preset).train.steps:,}" for setting in COPHY
         )

@@ -136,7 +136,7 @@ def test_rows_hold_what_was_measured(arm: str, store: Features, tmp_path: Path):
     if "net" not in arm:  # whose null, which a head's training meets, is another
         from sprii_train.cophy.reader import HeadConfig
 
-        reader = fit_reader(encoded, asked, supports, HeadConfig(epochs=2), seed=0)
+        reader = fit_reader(encoded, asked, supports, HeadConfig(epochs=1, batch=32), seed=0)
         found = risks(reader, encoded, asked, supports, split="test").errors["matched"]
         np.testing.assert_allclose(kept["test|matched"], found, rtol=1e-5)
 

@@ -53,6 +53,10 @@ def test_three_sources_of_every_arm(one: Target, tmp_path: Path):
     assert any("±" in cell for table in tables for row in table.rows for cell in row)
     for verdict in judge(one.claims, rows):
         assert verdict.status in (HELD, FAILED, OPEN), verdict
+    facts = one.facts(rows)
+    if one.label != "tab:v3-cophy-reader":
+        assert len(facts) == len({group.world for group in one.groups})
+        assert all("trained: position rmse 0.250; constant: position rmse 2.000" in told for told in facts.values())
     pictures = one.pictures(rows)
     assert len({picture.name for picture in pictures}) == len(pictures)
     assert all(picture.title and picture.figure.axes for picture in pictures)
