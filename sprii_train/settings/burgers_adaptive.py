@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from sprii_envs.arguments import check, integer, number
 from sprii_envs.banks import Store
-from sprii_envs.fields.bank import BurgersProtocol
 from sprii_envs.files import lock, read_json, write_json
 from sprii_envs.relations.streams import WINDOWS, below, stream
 from sprii_train import distributed
@@ -36,7 +35,7 @@ from sprii_train.protocol import Objective
 from sprii_train.recipes import Recipe
 from sprii_train.records import Report, later, training_seconds
 from sprii_train.settings.base import SMOKE_NOTE, Budget, listed, with_context
-from sprii_train.settings.burgers import STAGES, FieldSetting
+from sprii_train.settings.burgers import BURGERS, QUICK, SMOKE, STAGES, FieldSetting
 from sprii_train.settings.solved import Solved
 
 ONE_EACH = Objective(native_on="recipients")
@@ -271,16 +270,10 @@ def _held(folder: Path) -> ExitStack:
     return stack
 
 
-QUICK = BurgersProtocol(
-    cells=400, points=101, frames=26, train=20, validation=2, id_test=5, viscous_ood=10, inviscid_ood=20
-)
-SMOKE = BurgersProtocol(
-    cells=64, points=17, frames=9, train=3, validation=1, id_test=2, viscous_ood=2, inviscid_ood=3, duration=1.0
-)
-
 ADAPTIVE_BUDGETS = {
     "smoke": Budget(
-        AmortisedCoDAConfig(points=17, frames=9, width=4, forcing_every=1, adapt_steps=2, widths=(4, 8), hidden=8),
+        # Adam's first steps are signs: after two of them the codes of an untrained CoDA may be one another's.
+        AmortisedCoDAConfig(points=17, frames=9, width=4, forcing_every=1, adapt_steps=8, widths=(4, 8), hidden=8),
         AdaptiveTraining(
             steps=4, checkpoint_every=2, log_every=2, decoder_steps=6, geps_steps=6, teacher_steps=5, teacher_batch=8
         ),
@@ -304,7 +297,7 @@ ADAPTIVE_BUDGETS = {
 
 BURGERS_ADAPTIVE = AdaptiveSetting(
     "burgers-adaptive",
-    Solved(BurgersProtocol()),
+    BURGERS.store,
     properties=("viscosity",),
     history=101,
     anchors=(100,),

@@ -135,12 +135,13 @@ MECHANISM_CLAIMS = (
 )  # fmt: skip
 
 
-def _thousandths(found: Spread | None) -> str:
+def thousandths(found: Spread | None) -> str:
+    """An error × 10³, mean ± SD."""
     return spread(None if found is None else Spread(1e3 * found.mean, 1e3 * found.sd, found.n))
 
 
 def _of(group: Sequence[Row], path: str) -> str:
-    return _thousandths(spread_of(group, path))
+    return thousandths(spread_of(group, path))
 
 
 def _native_tables(rows: Sequence[Row]) -> list[Table]:

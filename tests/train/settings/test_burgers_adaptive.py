@@ -13,7 +13,8 @@ from sprii_envs.fields.bank import BurgersProtocol
 from sprii_train.checkpoints import read_tensors, save
 from sprii_train.experiments.costs import REFERENCE_RATE, estimate
 from sprii_train.experiments.measures import MEASURES
-from sprii_train.experiments.measures.adaptive import adaptive
+from sprii_train.experiments.measures.adaptive import EVALUATED, adaptive
+from sprii_train.experiments.measures.operator import measured
 from sprii_train.experiments.sources import Source, SourceCell
 from sprii_train.experiments.targets import TARGETS
 from sprii_train.fields.errors import BATCH, case_errors, codes_of
@@ -21,6 +22,8 @@ from sprii_train.fields.windows import following, read_fields
 from sprii_train.fit import learning_rate
 from sprii_train.learners import GEPS, AmortisedCoDA, AmortisedCoDAConfig, CoDA, CoDAConfig, GEPSConfig
 from sprii_train.recipes import ADAPTED_RECIPES
+from sprii_train.reports.paper import paper_panels
+from sprii_train.settings import BURGERS
 from sprii_train.settings import BURGERS_ADAPTIVE as SETTING
 from sprii_train.settings.burgers_adaptive import AdaptiveTraining, teacher_codes
 from sprii_train.settings.solved import Solved
@@ -195,6 +198,50 @@ def test_progress_counts_every_stage_up_to_the_total_of_the_cell(
 
 def test_an_estimate_counts_the_updates_of_every_stage():
     found = estimate(TARGETS["tab:burgers-adaptation-cost"], "quick", REFERENCE_RATE)
-    spent, measure = SETTING.budget("quick"), MEASURES["adaptive"]
-    assert spent.step_seconds is not None
-    assert found == pytest.approx(3 * ((1_500 + 1_500) * spent.step_seconds + 2 * measure.seconds))
+    adapted, encoded = SETTING.budget("quick").step_seconds, BURGERS.budget("quick").step_seconds
+    assert adapted is not None
+    assert encoded is not None
+    expected = (1_500 + 1_500) * adapted + 2 * MEASURES["adaptive"].seconds
+    expected += (3_150 + 3_150 + 450) * encoded + 2 * MEASURES["operator"].seconds
+    assert found == pytest.approx(3 * expected)
+
+
+@pytest.mark.parametrize("preset", ["smoke", "quick", "paper"])
+def test_nod_and_adapted_codes_are_of_the_same_fields(preset: str):
+    """One bank, so that errors of the two settings compare; NOD's network is of its trajectories."""
+    own, nod = SETTING.budget(preset), BURGERS.budget(preset)
+    assert (own.store or SETTING.store) == (nod.store or BURGERS.store)
+    assert (own.learner.frames, own.learner.points) == (nod.learner.frames, nod.learner.points)
+    assert own.sources == nod.sources
+
+
+def test_errors_of_nod_and_of_adapted_codes_are_one_measure(
+    sources: tuple[Path, dict[str, Any]], field_bank: Store, tmp_path: Path
+):
+    """A learner that adapts nothing has the same number in both: of its history's code, and of no learner at all."""
+    folder, learners = sources
+    cell: Any = Cell()
+    row = adaptive(Source(cell, SETTING, field_bank, learners["coda-plain"], folder / "coda-plain"))
+    same = measured(Source(cell, BURGERS, field_bank, learners["coda-plain"], tmp_path), learners["coda-plain"], {})
+    for split, own in row["native"].items():
+        assert same["native"][split]["own"] == pytest.approx(own["code0"], rel=1e-6)
+        assert same["native"][split]["still"] == own["still"]
+
+
+def test_statements_hold_with_the_papers_errors_and_have_its_numbers():
+    """Errors as both tables print them: `own` of NOD, `code50` of an adapted code; others must not be read."""
+    kinds = {"GEPS": "code50", "CoDA": "code50", "Released-default NOD": "own", "SPRII fixed endpoint": "own"}
+    arms = dict(zip(kinds, ("geps", "coda", "nod", "nod-sprii"), strict=True))
+    rows = {}
+    for label in ("tab:burgers-adaptation-cost", "tab:v3-nod-native"):
+        for name, *cells in paper_panels(label)[0]:
+            if name in kinds:
+                found = [float(cell.split(" ")[0]) for cell in cells[:3]]
+                native = {s: {kinds[name]: e} for s, e in zip(EVALUATED, found, strict=True)}
+                rows[arms[name]] = {"native": native}
+    claims = TARGETS["tab:burgers-adaptation-cost"].claims
+    assert len(claims) == 3 + 6 + 3
+    for claim in claims:
+        number = claim.measure({arm: rows[arm] for arm in claim.arms})
+        assert f"{number:.3f}" == claim.paper, claim.text
+        assert number < claim.below, claim.text
