@@ -1,1 +1,1 @@
-"""Recorded robots: loaders of published recordings, and stand-ins that are simulated where the recordings are absent."""
+"""Recorded robots: loaders of what was published, and simulated stand-ins where the recordings are absent."""

@@ -6,10 +6,11 @@ only, and what stands there is ours: NumPy itself meets bytes that were compared
 """
 
 import io
+import math
 import pickle
 import pickletools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,18 +21,19 @@ from sprii_envs import files
 MOST_BYTES = 2**29
 """Of a file."""
 MOST_INSTRUCTIONS = 10**8
-MOST_ENTRIES = 10**7
-"""Of all containers together, counted once for each place where they stand."""
+MOST_ENTRIES = 10**8
+"""Of all containers together, and of one with all that stands in it, counted once for each place."""
 DEPTH = 32
 """Of containers in each other."""
 
-_INSTRUCTIONS = frozenset(
-    """MARK STOP POP POP_MARK DUP PROTO FRAME NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT
-    BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES
-    BINBYTES8 BYTEARRAY8 EMPTY_LIST LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_DICT DICT SETITEM SETITEMS
-    EMPTY_SET ADDITEMS FROZENSET GET BINGET LONG_BINGET PUT BINPUT LONG_BINPUT MEMOIZE GLOBAL STACK_GLOBAL REDUCE
-    BUILD""".split()
+_NEEDED = (
+    "MARK STOP POP POP_MARK DUP PROTO FRAME NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4 "
+    "FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES "
+    "SHORT_BINBYTES BINBYTES8 BYTEARRAY8 EMPTY_LIST LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 "
+    "EMPTY_DICT DICT SETITEM SETITEMS EMPTY_SET ADDITEMS FROZENSET GET BINGET LONG_BINGET PUT BINPUT "
+    "LONG_BINPUT MEMOIZE GLOBAL STACK_GLOBAL REDUCE BUILD "
 )
+_INSTRUCTIONS = frozenset(_NEEDED.split())
 _CODE = re.compile(r"[iu][1248]|f[248]|c(8|16)|b1|[SU]\d{1,6}|O8?")
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, bytearray)
 
@@ -114,7 +116,26 @@ class _Text:
     def __init__(self, text: Any = "", encoding: Any = "latin1") -> None:
         if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
             raise ValueError("bytes in an unknown encoding")
-        self.data = text.encode("latin-1")
+        self.data = text
+
+
+class _Set:
+    """What stands for `set`, which is made later: a pickle may ask for many of one long list."""
+
+    __slots__ = ("entries",)
+    kind: type = set
+
+    def __init__(self, entries: Any = ()) -> None:
+        if not isinstance(entries, list | tuple):
+            raise ValueError("a set of no list")
+        self.entries = entries
+
+
+class _FrozenSet(_Set):
+    """What stands for `frozenset`."""
+
+    __slots__ = ()
+    kind = frozenset
 
 
 _NDARRAY = object()
@@ -133,7 +154,11 @@ ADMITTED: Mapping[tuple[str, str], Any] = {
         )
     },
     **dict.fromkeys((("_codecs", "encode"), ("builtins", "bytes"), ("__builtin__", "bytes")), _Text),
-    **{(module, kind.__name__): kind for module in ("builtins", "__builtin__") for kind in (set, frozenset, complex)},
+    **{
+        (module, name): admitted
+        for module in ("builtins", "__builtin__")  # the latter before the third protocol
+        for name, admitted in (("set", _Set), ("frozenset", _FrozenSet), ("complex", complex))
+    },
 }
 """(module, name) → what it means here; every other name is refused."""
 
@@ -190,10 +215,10 @@ def loads(data: bytes, name: object = "the pickle") -> Any:
     """
     try:
         _check(data)
-        return _Plain()(_Unpickler(io.BytesIO(data), encoding="latin-1").load(), 0)[0]
+        return _Plain()(_Unpickler(io.BytesIO(data), encoding="latin-1").load())[0]
     except RefusedPickleError as error:
         raise RefusedPickleError(
-            f"{name} asks for {error}: no NumPy array, number or built-in container; it is refused, and nothing was run"
+            f"{name} asks for {error}, no NumPy array, number or built-in container; it is refused, nothing was run"
         ) from None
     except MemoryError:
         raise files.FileError(f"{name} is refused: it asks for more memory than there is") from None
@@ -204,7 +229,7 @@ def loads(data: bytes, name: object = "the pickle") -> Any:
 def _check(data: bytes) -> None:
     """Refuse instructions that no array or container needs, and places of a memo that it could not have filled."""
     put, number = 0, 0
-    for number, (code, argument, _) in enumerate(pickletools.genops(data), 1):  # noqa: B007
+    for number, (code, argument, _) in enumerate(pickletools.genops(data), 1):
         if code.name not in _INSTRUCTIONS:
             raise RefusedPickleError(f"the instruction {code.name}")
         if code.name == "GLOBAL" and (asked := tuple(str(argument).split(" ", 1))) not in ADMITTED:
@@ -218,62 +243,82 @@ def _check(data: bytes) -> None:
 
 
 class _Plain:
-    """Arrays in place of what stands for them, and containers of them; counts what stands in them."""
+    """Arrays and containers in place of what stands for them; what is made is counted before it is made."""
 
     def __init__(self) -> None:
-        self._made: dict[int, tuple[Any, int] | None] = {}
+        self._known: dict[int, tuple[Any, int] | None] = {}
+        self._spent = 0
 
-    def __call__(self, value: Any, depth: int) -> tuple[Any, int]:
+    def __call__(self, value: Any, depth: int = 0) -> tuple[Any, int]:
         """(what it is, entries of it); ValueError for what holds itself, is too deep or too large."""
         if isinstance(value, _ATOMS):
             return value, 1
-        if id(value) in self._made:
-            if (made := self._made[id(value)]) is None:
+        if id(value) in self._known:
+            if (known := self._known[id(value)]) is None:
                 raise ValueError("a container that holds itself")
-            return made
+            return known
         if depth > DEPTH:
             raise ValueError(f"containers deeper than {DEPTH}")
-        self._made[id(value)] = None
-        made = self._made[id(value)] = self._plain(value, depth + 1)
-        if made[1] > MOST_ENTRIES:
+        self._known[id(value)] = None
+        made = self._known[id(value)] = self._made(value, depth + 1)
+        if made[1] > MOST_ENTRIES:  # places where one container stands in many
             raise ValueError(f"more than {MOST_ENTRIES:,} entries")
         return made
 
-    def _plain(self, value: Any, depth: int) -> tuple[Any, int]:
+    def _made(self, value: Any, depth: int) -> tuple[Any, int]:
         if isinstance(value, dict):
-            entries = [(self(k, depth), self(v, depth)) for k, v in value.items()]
-            return {k[0]: v[0] for k, v in entries}, 1 + sum(k[1] + v[1] for k, v in entries)
+            keys, before = self._each(value, depth)
+            values, size = self._each(value.values(), depth)
+            return dict(zip(keys, values, strict=True)), before + size
         if isinstance(value, list | tuple | set | frozenset):
-            entries = [self(each, depth) for each in value]
-            return type(value)(each for each, _ in entries), 1 + sum(size for _, size in entries)
+            entries, size = self._each(value, depth)
+            return type(value)(entries), size
+        if isinstance(value, _Set):
+            entries, size = self._each(value.entries, depth)
+            return value.kind(entries), size
         if isinstance(value, _Array):
             return self._array(value, depth)
         if isinstance(value, _Scalar):
-            return _filled(value.data, (), value.dtype, "C")[()], 1
+            return self._filled(value.data, (), value.dtype, "C")[()], 1
         if isinstance(value, _Text):
-            return value.data, 1
+            return self._bytes(value), 1
         raise ValueError("something that is no array, number, text or container")
+
+    def _each(self, values: Collection[Any], depth: int) -> tuple[list[Any], int]:
+        """What values are, and entries of them with their container."""
+        self._spend(len(values))
+        made = [self(each, depth) for each in values]
+        return [each for each, _ in made], 1 + sum(size for _, size in made)
+
+    def _spend(self, entries: int) -> None:
+        self._spent += entries
+        if self._spent > MOST_ENTRIES:
+            raise ValueError(f"more than {MOST_ENTRIES:,} entries")
 
     def _array(self, array: _Array, depth: int) -> tuple[NDArray[Any], int]:
         if array.data is None:
             raise ValueError("an array without its bytes")
         if not array.dtype.hasobject:
-            return _filled(array.data, array.shape, array.dtype, array.order), 1
+            return self._filled(array.data, array.shape, array.dtype, array.order), 1
         if not isinstance(array.data, list):
             raise ValueError("an array of objects that are no list")
-        entries = [self(each, depth) for each in array.data]
+        entries, size = self._each(array.data, depth)
         flat = np.empty(len(entries), object)
-        for i, (each, _) in enumerate(entries):
+        for i, each in enumerate(entries):
             flat[i] = each
-        return flat.reshape(array.shape, order=array.order), 1 + sum(size for _, size in entries)  # type: ignore[call-overload]
+        return flat.reshape(array.shape, order=array.order), size  # type: ignore[call-overload]
 
+    def _bytes(self, data: Any) -> Any:
+        """Bytes, of a text that stands for them."""
+        text = data.data if isinstance(data, _Text) else data
+        if not isinstance(text, str):
+            return text
+        self._spend(len(text))
+        return text.encode("latin-1")
 
-def _filled(data: Any, shape: tuple[int, ...], dtype: np.dtype[Any], order: str) -> NDArray[Any]:
-    """An array over bytes, which are as many as it needs."""
-    data = data.data if isinstance(data, _Text) else data.encode("latin-1") if isinstance(data, str) else data
-    count = 1
-    for n in shape:
-        count *= n
-    if not isinstance(data, bytes | bytearray) or count * dtype.itemsize != len(data):
-        raise ValueError(f"an array of shape {shape} whose bytes are not as many")
-    return np.ndarray(shape, dtype, data, order=order) if count else np.zeros(shape, dtype)  # type: ignore[arg-type]
+    def _filled(self, data: Any, shape: tuple[int, ...], dtype: np.dtype[Any], order: str) -> NDArray[Any]:
+        """An array over bytes, which are as many as it needs."""
+        data, count = self._bytes(data), math.prod(shape)
+        if not isinstance(data, bytes | bytearray) or count * dtype.itemsize != len(data):
+            raise ValueError(f"an array of shape {shape} whose bytes are not as many")
+        return np.ndarray(shape, dtype, data, order=order) if count else np.zeros(shape, dtype)  # type: ignore[arg-type]

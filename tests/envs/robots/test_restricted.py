@@ -195,6 +195,20 @@ WRONG = {
 }  # fmt: skip
 
 
+LARGE = {
+    "laughs": WRONG["laughs"],
+    "sets of one list": b"\x80\x02(" + b"N" * 600 + b"lq\0(" + b"c__builtin__\nset\nh\0\x85R" * 20 + b"l.",
+    "bytes of one text": b"(V" + b"a" * 600 + b"\np0\n" + b"c_codecs\nencode\n(g0\nVlatin1\ntR" * 20 + b"l.",
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_little_that_asks_for_much_is_refused(name, monkeypatch):
+    monkeypatch.setattr(restricted, "MOST_ENTRIES", 10_000)
+    with pytest.raises(FileError, match="more than 10,000 entries"):
+        loads(LARGE[name])
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_no_array_is_refused(name):
     with pytest.raises(FileError, match=r"^some\.npy "):
