@@ -158,7 +158,7 @@ def _surveyed(
             if progress is not None:
                 progress(done, len(names))
     if refused := [left.reason for left in dropped.values() if left.kind == "pickle"]:
-        warnings.warn(f"{len(refused)} scenes are left out for their pickles: {refused[0]}", stacklevel=3)
+        warnings.warn(f"scenes left out for their pickles: {len(refused)}, such as {refused[0]}", stacklevel=3)
     return dropped
 
 
