@@ -328,10 +328,12 @@ def test_bank_list_names_what_can_be_built(monkeypatch, capsys):
     from sprii_envs.banks import PROTOCOLS
     from sprii_envs.cophy.protocols import PROTOCOLS as COPHY
     from sprii_envs.fields.bank import PROTOCOLS as FIELDS
+    from sprii_envs.robots.arms import PROTOCOLS as ARMS
 
     lines = in_process(monkeypatch, capsys, "bank", "list")[1].splitlines()
-    assert [line.split()[0] for line in lines[1:]] == [*PROTOCOLS, *FIELDS, *COPHY]
+    assert [line.split()[0] for line in lines[1:]] == [*PROTOCOLS, *FIELDS, *COPHY, *ARMS]
     assert [line for line in lines if line.startswith("d-clean ") and "11,200" in line and line.endswith("0.02 GB")]
+    assert [line for line in lines if line.startswith("rh20t (stand-in) ") and "74 train, 25 validation, 25 test" in line]
 
 
 def test_bank_build_with_changes(tmp_path):
