@@ -2,9 +2,9 @@
 
     python benchmarks/robots.py [--episodes 1000] [--frames 100] [--workers 1] [--keep FOLDER]
 
-Videos are hard links to one file of 320×180, decoded anew for every scene; the other files are of each scene
-its own, of two cameras. One scene in fifty lacks its gripper. The import of a tenth of the scenes is beside that of all:
-memory that grew with a tree would show. A peak is that of the process that imports, and of FFmpeg.
+Videos are hard links to one file of 320×180, decoded anew for every scene; the other files are of each scene its own,
+of two cameras. One scene in fifty lacks its gripper. The import of a tenth of the scenes is beside that of all: memory
+that grew with a tree would show. A peak is that of the process that imports, and of FFmpeg.
 """
 
 import argparse

@@ -139,7 +139,7 @@ def labels(name: str, folder: Path, layout: Layout) -> dict[str, Any]:
     if int(match[4]) != layout.config:
         raise SceneError("configuration", f"its configuration is {int(match[4])}, wanted {layout.config}")
     told = _metadata(folder / "metadata.json")
-    rating, quality = told["rating"], told.get("calib_quality", -1)
+    rating, quality = told["rating"], told["calib_quality"]
     if not rating >= layout.rating:
         raise SceneError("rating", f"its rating is {rating}, wanted at least {layout.rating}")
     if layout.calibration is not None and not quality >= layout.calibration:
@@ -154,23 +154,23 @@ def labels(name: str, folder: Path, layout: Layout) -> dict[str, Any]:
         "rating": rating,
         "calib": str(told.get("calib", "")),
         "calib_quality": quality,
-        "start_time": told.get("start_time", -1),
-        "finish_time": told.get("finish_time", -1),
+        "start_time": told["start_time"],
+        "finish_time": told["finish_time"],
     }
 
 
 def _metadata(file: Path) -> dict[str, Any]:
-    """The metadata, with a rating; what is told as a number is an integer."""
+    """The metadata, with a rating; other numbers are integers, or -1 where none is told."""
     try:
         told = files.read_json(file)
     except files.FileError as error:
         raise SceneError("metadata", str(error)) from None
     for name in ("rating", "calib_quality", "start_time", "finish_time"):
-        value = told.get(name)
-        if value is None and name != "rating":
-            told.pop(name, None)
-        elif isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**53:
-            raise SceneError("metadata", f"{file}: its {name} is {str(value)[:80]!r}, expected an integer")
+        value: Any = told.get(name)
+        whole = isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0 and abs(value) < 2**53
+        if name == "rating" and not whole:
+            raise SceneError("metadata", f"{file}: its rating is {shown(value)}, expected an integer")
+        told[name] = int(value) if whole else -1
     return told
 
 
@@ -203,6 +203,9 @@ def timed(folder: Path, layout: Layout) -> Timed:
     for name, values in arrays.items():
         if not np.isfinite(values).all():
             raise SceneError(name, f"{name} holds NaN or infinity")
+    lengths = np.linalg.norm(arrays["tcp"][:, 3:], axis=1)
+    if abs((odd := float(lengths[np.argmax(abs(lengths - 1.0))])) - 1.0) > 0.1:
+        raise SceneError("tcp", f"a quaternion of its tool has the length {odd:.3g}, legal: 1")
     if (far := float(np.linalg.norm(arrays["tcp"][:, :3], axis=1).max())) > FARTHEST:
         raise SceneError("tcp", f"its tool is {far:.3g} m away, legal: at most {FARTHEST:g}")
     return Timed(video, len(at), kept, at[kept], arrays)

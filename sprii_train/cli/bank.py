@@ -166,7 +166,7 @@ class Import:
         """Read with a progress bar."""
         for name in dict.fromkeys(option for options in _OPTIONS.values() for option in options):
             if getattr(self, name) not in (None, False) and name not in _OPTIONS[self.data]:
-                legal = ", ".join(data for data, options in _OPTIONS.items() if name in options)
+                legal = " and ".join(data for data, options in _OPTIONS.items() if name in options)
                 raise ValueError(f"--{name.replace('_', '-')} is not of {self.data}; legal: of {legal}")
         with _bar() as progress:
             bank = self._read(progress)

@@ -180,7 +180,7 @@ class Hostile:
 
 DAMAGED = {
     "a low rating": ("rating", "its rating is 1, wanted at least 2", metadata(rating=1)),
-    "no rating": ("metadata", "its rating is 'None', expected an integer", metadata(rating=None)),
+    "no rating": ("metadata", "its rating is None, expected an integer", metadata(rating=None)),
     "no metadata": ("metadata", "metadata.json does not exist", file("metadata.json", os.remove)),
     "text for metadata": ("metadata", "damaged: not JSON", file("metadata.json", lambda f: f.write_text("{"))),
     "a truncated video": ("video", "color.mp4 cannot be decoded as a video", file(VIDEO, cut)),
@@ -203,6 +203,8 @@ DAMAGED = {
     "a NaN": ("force", "force holds NaN or infinity", pickled(FORCE, first_entry("zeroed", lambda v: v * np.nan))),
     "a tool far away": ("tcp", "is 20 m away, legal: at most 10", pickled(TCP, first_entry(
         "tcp", lambda v: np.concatenate([[20.0, 0.0, 0.0], v[3:]])))),
+    "no turn at all": ("tcp", "has the length 0, legal: 1", pickled(
+        TCP, first_entry("tcp", lambda v: v * [1, 1, 1, 0, 0, 0, 0]))),
     "a time that is NaN": ("tcp", "no number of milliseconds", pickled(
         TCP, first_entry("timestamp", lambda t: np.nan))),
     "frames that go back": ("timestamps", "frame 5 is not later than the one before", pickled(
