@@ -266,9 +266,11 @@ class ArmsProtocol(GeneratedProtocol):
         return [
             {
                 "system": _named(task),
+                "example": f"{_named(task)}_user_{user:04d}_scene_{episode:04d}",
                 "task": task,
                 "user": int(user),
                 "place": episode,
+                "calib": str(user),
                 "split": splits[_named(task)],
                 **{f"stiffness_{i}": float(law.stiffness[task, i]) for i in range(2)},
                 **{f"friction_{i}": float(law.friction[task, i]) for i in range(2)},

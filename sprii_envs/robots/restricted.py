@@ -20,8 +20,9 @@ from sprii_envs import files
 
 MOST_BYTES = 2**29
 """Of a file."""
-MOST_INSTRUCTIONS = 10**8
-MOST_ENTRIES = 10**8
+MOST_INSTRUCTIONS = 2 * 10**7
+"""One may make an object of some two hundred bytes: 4 GB at worst; a minute of eight cameras at 100 Hz is a fifth."""
+MOST_ENTRIES = 2 * 10**7
 """Of all containers together, and of one with all that stands in it, counted once for each place."""
 DEPTH = 32
 """Of containers in each other."""

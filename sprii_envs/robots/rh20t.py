@@ -78,7 +78,7 @@ def import_rh20t(
         progress: (done, total): scenes while they are surveyed, then episodes.
 
     Raises:
-        ValueError: for arguments that no recording has.
+        ValueError: for arguments that no recording has, such as a size beyond that of its pictures.
         PublishedError: where there is no scene, or none is left.
         StoreError: for a path that holds another bank.
         PackageImportError: without imageio-ffmpeg.
@@ -110,6 +110,7 @@ def import_rh20t(
     if not chosen:
         kinds = ", ".join(f"{count} {kind}" for kind, count in _kinds(dropped).items())
         raise PublishedError(f"{folder}: no task has {LEAST} scenes that can be used; left out: {kinds}")
+    read_one(chosen[0])  # a size beyond the pictures is told of before anything is written
 
     def episodes(recording: Recording) -> Episodes:
         done = {row["example"] for row in recording.rows}

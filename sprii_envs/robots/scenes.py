@@ -222,10 +222,10 @@ def check_video(scene: Timed) -> None:
 
 
 def pictures(scene: Timed, size: int) -> NDArray[np.uint8]:
-    """Frames that are kept, in grey, (T, size, size); SceneError for a video that cannot be read."""
+    """Frames that are kept, in grey, (T, size, size); SceneError for a damaged video, ValueError for a size beyond it."""
     try:
         return read_grey(scene.video, scene.count, size, scene.kept)
-    except ValueError as error:  # a damaged video, or one of pictures that are smaller
+    except files.FileError as error:
         raise SceneError("video", str(error)) from None
 
 

@@ -1,6 +1,7 @@
 """Pickles: what arrays and containers need is read as pickle reads it, and every other program is refused unrun."""
 
 import builtins
+import contextlib
 import functools
 import os
 import pickle
@@ -87,6 +88,19 @@ def test_files_of_numpy_are_read(tmp_path):
 )  # fmt: skip
 def test_any_nesting_is_read_back(value):
     same(loads(pickle.dumps(value)), value)
+
+
+WHOLE = [pickle.dumps(value, protocol) for value in SAMPLES.values() for protocol in (2, 3, 4)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(WHOLE), st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))
+def test_damaged_bytes_are_read_or_refused_with_the_one_error(data, changes):
+    changed = bytearray(data)
+    for at, byte in changes:
+        changed[at % len(changed)] = byte
+    with contextlib.suppress(FileError):
+        loads(bytes(changed))
 
 
 class Call:

@@ -343,6 +343,12 @@ def test_arguments_that_no_recording_has(how, said, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_size_beyond_the_pictures_is_told_before_anything_is_written(published, tmp_path):
+    with pytest.raises(ValueError, match="size is 30; legal: 1 to 24, for the pictures are 32×24"):
+        read(published, tmp_path / "bank", size=30)
+    assert not list(tmp_path.iterdir())
+
+
 def test_roots_without_scenes(published, tmp_path):
     with pytest.raises(PublishedError, match="gone is missing"):
         read(tmp_path / "gone", tmp_path / "bank")
