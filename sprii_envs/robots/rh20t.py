@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from sprii_envs import files
 from sprii_envs.arguments import WORKERS, integer
-from sprii_envs.banks import RecordedBank, Recording
+from sprii_envs.banks import RecordedBank, Recording, StoreError
 from sprii_envs.banks.generated import Arrays, Episodes, Labels, Progress, PublishedError, record_episodes
 from sprii_envs.banks.recorded import MANIFEST
 from sprii_envs.dependencies import require
-from sprii_envs.processes import in_order
+from sprii_envs.processes import BrokenProcessPool, in_order
 from sprii_envs.robots import scenes
 from sprii_envs.robots.scenes import NAME, Layout, SceneError
 from sprii_envs.robots.splits import split_tasks, told
@@ -80,12 +80,13 @@ def import_rh20t(
     Raises:
         ValueError: for arguments that no recording has, such as a size beyond that of its pictures.
         PublishedError: where there is no scene, or none is left.
-        StoreError: for a path that holds another bank.
+        StoreError: for a path that holds another bank, and for a killed worker.
         PackageImportError: without imageio-ffmpeg.
     """
     workers = integer("workers", workers, least=1, most=WORKERS)
     layout = Layout(config, camera, size, base, high_frequency, joints, rating, calibration, frames, oldest)
     seed = integer("seed", seed)
+    require("reading RH20T's videos", "'sprii[robots]'", "imageio_ffmpeg")
     folder = _folder(root, layout.config)
     names = sorted(each.name for each in folder.iterdir() if NAME.fullmatch(each.name))
     if not names:
@@ -99,7 +100,6 @@ def import_rh20t(
     }
     if (Path(path) / MANIFEST).exists():  # which needs no survey
         return record_episodes(path, layout.streams, origin, 0, 0, lambda recording: (_ for _ in ()), progress)
-    require("reading RH20T's videos", "'sprii[cophy]'", "imageio_ffmpeg")
     read_one = functools.partial(_read, folder, layout)
     dropped = _surveyed(folder, layout, names, workers, progress)
     have = Counter(_task(name) for name in names if name not in dropped)
@@ -152,12 +152,15 @@ def _surveyed(
     """Scene → why it is left out, as far as that can be told without decoding a video."""
     dropped: dict[str, Left] = {}
     survey = functools.partial(_survey, folder, layout)
-    with closing(in_order(survey, names, min(workers, len(names)))) as surveyed:
-        for done, (name, left) in enumerate(zip(names, surveyed, strict=True), 1):
-            if left is not None:
-                dropped[name] = left
-            if progress is not None:
-                progress(done, len(names))
+    try:
+        with closing(in_order(survey, names, min(workers, len(names)))) as surveyed:
+            for done, (name, left) in enumerate(zip(names, surveyed, strict=True), 1):
+                if left is not None:
+                    dropped[name] = left
+                if progress is not None:
+                    progress(done, len(names))
+    except BrokenProcessPool as error:
+        raise StoreError(f"{folder}: a worker was killed or could not start; nothing was written") from error
     if refused := [left.reason for left in dropped.values() if left.kind == "pickle"]:
         warnings.warn(f"scenes left out for their pickles: {len(refused)}, such as {refused[0]}", stacklevel=3)
     return dropped

@@ -222,7 +222,7 @@ def check_video(scene: Timed) -> None:
 
 
 def pictures(scene: Timed, size: int) -> NDArray[np.uint8]:
-    """Frames that are kept, in grey, (T, size, size); SceneError for a damaged video, ValueError for a size beyond it."""
+    """Frames that are kept, in grey, (T, size, size); SceneError for damage, ValueError for a size beyond them."""
     try:
         return read_grey(scene.video, scene.count, size, scene.kept)
     except files.FileError as error:

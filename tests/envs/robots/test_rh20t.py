@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rh20t_tree import CAMERA, FRAMES, OTHER, T0, change, known, name_of, save, scene, times_of, tree, value
 
+from sprii_envs import dependencies
 from sprii_envs.banks import StoreError
 from sprii_envs.banks.generated import PublishedError
 from sprii_envs.robots import scenes
@@ -347,6 +348,12 @@ def test_a_size_beyond_the_pictures_is_told_before_anything_is_written(published
     with pytest.raises(ValueError, match="size is 30; legal: 1 to 24, for the pictures are 32×24"):
         read(published, tmp_path / "bank", size=30)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_to_install_is_said_before_anything_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(dependencies, "is_absent", lambda package: package == "imageio_ffmpeg")
+    with pytest.raises(dependencies.PackageImportError, match=r"needs imageio_ffmpeg: pip install 'sprii\[robots\]'"):
+        read(tmp_path, tmp_path / "bank")
 
 
 def test_roots_without_scenes(published, tmp_path):
