@@ -1,8 +1,11 @@
 """Videos in files, through FFmpeg, which `imageio-ffmpeg` brings along; and pictures made smaller."""
 
+import subprocess
+from collections.abc import Generator
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +16,8 @@ from sprii_envs.files import FileError
 Frames = NDArray[np.uint8]
 """(…, height, width, 3), 0 … 255 in the order red, green, blue."""
 
+_PIP = "'sprii[cophy]'"
+
 
 def read_video(path: Path, count: int) -> Frames:
     """The frames (count, height, width, 3) of a video, as they are: no normalisation.
@@ -21,26 +26,68 @@ def read_video(path: Path, count: int) -> Frames:
         FileError: naming the file, if it is missing, cannot be decoded, or has more or fewer frames.
         PackageImportError: without imageio-ffmpeg.
     """
-    require("reading videos", "'sprii[cophy]'", "imageio_ffmpeg")
+    return np.stack(list(_decoded(path, count, "rgb24", 3)))
+
+
+def read_grey(path: Path, count: int, size: int, kept: slice = slice(None)) -> NDArray[np.uint8]:
+    """Some of the frames of a video in grey (luma), each made (size, size) by averaging areas, (kept, size, size).
+
+    One frame at a time is held in full. The whole picture is kept: one that is wider than high is squeezed.
+
+    Raises:
+        FileError, PackageImportError: as `read_video`.
+        ValueError: for a size beyond a side of the pictures.
+    """
+    wanted = range(*kept.indices(count))
+    frames = np.empty((len(wanted), size, size), np.uint8)
+    with closing(_decoded(path, count, "gray", 1)) as decoded:
+        for i, frame in enumerate(decoded):
+            height, width = _legal_size(frame.shape[:2], size)
+            if i in wanted:
+                grey = frame[..., 0].astype(np.float32)
+                frames[wanted.index(i)] = np.rint(_covered(height, size) @ grey @ _covered(width, size).T)
+    return frames
+
+
+def count_frames(path: Path) -> int:
+    """Frames of a video, of which nothing is decoded; FileError naming the file if it is missing or no video."""
+    require("reading videos", _PIP, "imageio_ffmpeg")
     import imageio_ffmpeg
 
     if not path.is_file():
         raise FileError(f"{path} does not exist")
-    frames: list[Frames] = []
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", str(path)]
+    command += ["-map", "0:v:0", "-c", "copy", "-f", "framecrc", "-"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line and not line.startswith(b"#")]
+    if done.returncode or not lines:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no frames"]
+        raise FileError(f"{path} cannot be decoded as a video: {said[-1]}")
+    return len(lines)
+
+
+def _decoded(path: Path, count: int, pixels: str, channels: int) -> Generator[Frames]:
+    """Frames (height, width, channels), one after another; FileError when there are more or fewer than `count`."""
+    require("reading videos", _PIP, "imageio_ffmpeg")
+    import imageio_ffmpeg
+
+    if not path.is_file():
+        raise FileError(f"{path} does not exist")
+    found = 0
+    how: dict[str, Any] = {"pix_fmt": pixels, "bits_per_pixel": 8 * channels, "input_params": ["-threads", "1"]}
     try:
-        with closing(imageio_ffmpeg.read_frames(path, input_params=["-threads", "1"])) as stream:
+        with closing(imageio_ffmpeg.read_frames(path, output_params=["-fps_mode", "passthrough"], **how)) as stream:
             width, height = next(stream)["size"]  # type: ignore[index]  # first a dict about the video, then bytes
             for data in stream:
-                frames.append(np.frombuffer(data, np.uint8).reshape(height, width, 3))  # type: ignore[arg-type]
-                if len(frames) > count:
+                if (found := found + 1) > count:
                     break
+                yield np.frombuffer(data, np.uint8).reshape(height, width, channels)  # type: ignore[arg-type]
     except (OSError, RuntimeError, ValueError, KeyError, StopIteration) as error:
         said = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         raise FileError(f"{path} cannot be decoded as a video: {said[-1]}") from error
-    if len(frames) != count:
-        found = f"{len(frames)} frames" if len(frames) < count else "more frames"
-        raise FileError(f"{path} is damaged: it has {found}, expected {count}")
-    return np.stack(frames)
+    if found != count:
+        told = f"{found} frames" if found < count else "more frames"
+        raise FileError(f"{path} is damaged: it has {told}, expected {count}")
 
 
 def write_video(path: Path, frames: Frames, fps: int, *, exact: bool = False) -> None:
@@ -48,7 +95,7 @@ def write_video(path: Path, frames: Frames, fps: int, *, exact: bool = False) ->
 
     Sides are even. OSError if it cannot be written; PackageImportError without imageio-ffmpeg.
     """
-    require("writing videos", "'sprii[cophy]'", "imageio_ffmpeg")
+    require("writing videos", _PIP, "imageio_ffmpeg")
     import imageio_ffmpeg
 
     codec, pixels, quality = ("libx264rgb", "rgb24", "0") if exact else ("libx264", "yuv420p", "12")
@@ -67,9 +114,7 @@ def smaller(frames: Frames, size: int) -> Frames:
 
     ValueError for a size beyond a side of the pictures.
     """
-    height, width = frames.shape[-3:-1]
-    if not 1 <= size <= min(height, width):
-        raise ValueError(f"size is {size}; legal: 1 to {min(height, width)}, for the pictures are {width}×{height}")
+    height, width = _legal_size(frames.shape[-3:-1], size)
     if (height, width) == (size, size):
         return frames
     if height % size == width % size == 0:  # whole blocks
@@ -78,6 +123,14 @@ def smaller(frames: Frames, size: int) -> Frames:
     else:
         mean = np.einsum("ih,...hwc,jw->...ijc", _covered(height, size), frames, _covered(width, size), optimize=True)
     return np.rint(mean).astype(np.uint8)
+
+
+def _legal_size(picture: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """Height and width of a picture; ValueError for a size beyond one of them."""
+    height, width = picture
+    if not 1 <= size <= min(height, width):
+        raise ValueError(f"size is {size}; legal: 1 to {min(height, width)}, for the pictures are {width}×{height}")
+    return picture
 
 
 @lru_cache(maxsize=8)

@@ -103,17 +103,27 @@ def _generated() -> "dict[str, GeneratedProtocol]":
     """Protocols of banks that are generated, by name."""
     from sprii_envs.cophy.protocols import PROTOCOLS as COPHY
     from sprii_envs.fields.protocols import PROTOCOLS as FIELDS
+    from sprii_envs.robots.arms import PROTOCOLS as ARMS
 
-    return {**FIELDS, **COPHY}
+    return {**FIELDS, **COPHY, **ARMS}
+
+
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "burgers": ("additional",),
+    "fhn": (),
+    "cophy": ("scene", "objects", "variant", "splits", "size", "no_videos", "drop", "workers"),
+    "rh20t": ("config", "camera", "size", "high_frequency", "joints", "rating", "calibration", "seed", "workers"),
+}
+"""What was published → the options of its import."""
 
 
 @dataclass
 class Import:
     """Read published data into a bank."""
 
-    data: Positional[Literal["burgers", "fhn", "cophy"]]
-    """What was published: HDF5 of Burgers' equation or MAT of FitzHugh–Nagumo's, see docs/envs/fields.md; or CoPhy, see
-    docs/envs/cophy.md."""
+    data: Positional[Literal["burgers", "fhn", "cophy", "rh20t"]]
+    """What was published: HDF5 of Burgers' equation or MAT of FitzHugh–Nagumo's, see docs/envs/fields.md; CoPhy, see
+    docs/envs/cophy.md; or RH20T, see docs/robots.md."""
     source: Positional[Path]
     """Folder of the published files."""
     path: Positional[Path]
@@ -130,27 +140,41 @@ class Import:
     splits: Path | None = None
     """Of CoPhy: folder of the lists of ids; by default `splits` in the source."""
     size: int | None = None
-    """Of CoPhy: pixels along a side of the pictures that are kept; by default 112."""
+    """Of CoPhy and RH20T: pixels along a side of the pictures that are kept; by default 112 and 96."""
     no_videos: Annotated[bool, FlagCreatePairsOff] = False
     """Of CoPhy: read no videos; pictures are drawn from the states."""
     drop: Annotated[bool, FlagCreatePairsOff] = False
     """Of CoPhy: leave damaged examples out rather than stop; the bank lists them."""
+    config: int | None = None
+    """Of RH20T: configuration of the robot, 1 to 7; by default 1."""
+    camera: str | None = None
+    """Of RH20T: serial of the camera; needed but for configuration 1."""
+    high_frequency: Annotated[bool, FlagCreatePairsOff] = False
+    """Of RH20T: take forces from the file of the higher rate."""
+    joints: Annotated[bool, FlagCreatePairsOff] = False
+    """Of RH20T: read joint angles, too."""
+    rating: int | None = None
+    """Of RH20T: least rating of a scene; by default 2."""
+    calibration: int | None = None
+    """Of RH20T: least quality of a scene's calibration; by default any."""
+    seed: int | None = None
+    """Of RH20T: seed of the permutation of tasks into splits; by default 0."""
     workers: int | None = None
-    """Of CoPhy: processes; by default one a core."""
+    """Of CoPhy and RH20T: processes; by default one a core."""
 
     def run(self) -> None:
         """Read with a progress bar."""
-        of_cophy = ("scene", "objects", "variant", "splits", "size", "no_videos", "drop", "workers")
-        options = ("additional",) if self.data == "burgers" else of_cophy if self.data == "cophy" else ()
-        for name in ("additional", *of_cophy):
-            if getattr(self, name) not in (None, False) and name not in options:
-                told = "burgers" if name == "additional" else "cophy"
-                raise ValueError(f"--{name.replace('_', '-')} is not of {self.data}; legal: of {told}")
+        for name in dict.fromkeys(option for options in _OPTIONS.values() for option in options):
+            if getattr(self, name) not in (None, False) and name not in _OPTIONS[self.data]:
+                legal = " and ".join(data for data, options in _OPTIONS.items() if name in options)
+                raise ValueError(f"--{name.replace('_', '-')} is not of {self.data}; legal: of {legal}")
         with _bar() as progress:
             bank = self._read(progress)
         print(described(bank, self.path))
 
     def _read(self, progress: "Progress") -> "RecordedBank":
+        if self.data == "rh20t":
+            return self._read_rh20t(progress)
         if self.data != "cophy":
             from sprii_envs.fields.published import import_burgers, import_fhn
 
@@ -182,6 +206,15 @@ class Import:
             workers=(os.cpu_count() or 1) if self.workers is None else self.workers,
             progress=progress,
         )
+
+    def _read_rh20t(self, progress: "Progress") -> "RecordedBank":
+        import os
+
+        from sprii_envs.robots.rh20t import import_rh20t
+
+        check_workers(self.workers)
+        given = {name: getattr(self, name) for name in _OPTIONS["rh20t"] if getattr(self, name) is not None}
+        return import_rh20t(self.source, self.path, **{"workers": os.cpu_count() or 1, **given}, progress=progress)
 
 
 @dataclass
@@ -253,7 +286,8 @@ class List:
             named = ((each["split"], each.get("system", i)) for i, each in enumerate(plan))  # one each, where none is
             counts = Counter(split for split, _ in dict.fromkeys(named))
             systems = ", ".join(f"{count:,} {split}" for split, count in counts.items())
-            table.add_row(name, systems, f"{len(plan):,}", f"{generated.bytes / 1e9:.2f} GB")
+            told = f"{name} (stand-in)" if generated.origin["kind"] == "stand-in" else name
+            table.add_row(told, systems, f"{len(plan):,}", f"{generated.bytes / 1e9:.2f} GB")
         console().print(table)
 
 
@@ -263,6 +297,8 @@ class Info:
 
     path: Positional[Path]
     """Folder of the bank."""
+    dropped: Annotated[bool, FlagCreatePairsOff] = False
+    """List what an import left out, and why."""
 
     def run(self) -> None:
         """Print the description."""
@@ -272,6 +308,9 @@ class Info:
         print(store.describe() if isinstance(store, Bank) else described(store, self.path))
         if "explanation" in store.table and "cd_states" in store.columns:
             print(_outcomes(store))
+        if self.dropped:
+            for name, reason in getattr(store, "notes", {}).get("dropped", {}).items():
+                print(f"  {name}: {reason}")
 
 
 @dataclass
@@ -307,10 +346,18 @@ def described(store: "Store", folder: Path) -> str:
         told = f"{_counted(len(systems), 'episode')} of {_counted(len(np.unique(systems)), 'system')}"
         rows.append((split, told + sealed))
     rows += [("labels", _numbered(labels))] if labels else []
-    if dropped := getattr(store, "notes", {}).get("dropped"):
+    origin = getattr(store, "origin", {})
+    if origin.get("kind") == "stand-in":
+        rows.insert(1, ("stand-in", f"simulated in place of recordings of {origin['benchmark']}"))
+    notes = getattr(store, "notes", {})
+    if kinds := notes.get("left_out"):
+        told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+        rows.append(("left out", f"{_counted(sum(kinds.values()), 'scene')}: {told} (--dropped lists them)"))
+    elif dropped := notes.get("dropped"):
         rows.append(
             ("left out", f"{_counted(len(dropped), 'damaged example')}, such as {next(iter(dropped.values()))}")
         )
+    rows += [("tasks", notes["split"])] if "split" in notes else []
     for name in store.columns:
         if isinstance(store, ArrayStore):
             stream = store.stream(name)

@@ -328,10 +328,13 @@ def test_bank_list_names_what_can_be_built(monkeypatch, capsys):
     from sprii_envs.banks import PROTOCOLS
     from sprii_envs.cophy.protocols import PROTOCOLS as COPHY
     from sprii_envs.fields.bank import PROTOCOLS as FIELDS
+    from sprii_envs.robots.arms import PROTOCOLS as ARMS
 
     lines = in_process(monkeypatch, capsys, "bank", "list")[1].splitlines()
-    assert [line.split()[0] for line in lines[1:]] == [*PROTOCOLS, *FIELDS, *COPHY]
+    assert [line.split()[0] for line in lines[1:]] == [*PROTOCOLS, *FIELDS, *COPHY, *ARMS]
     assert [line for line in lines if line.startswith("d-clean ") and "11,200" in line and line.endswith("0.02 GB")]
+    (told,) = [line for line in lines if line.startswith("rh20t (stand-in) ")]
+    assert all(counted in told for counted in ("74 train", "25 validation", "25 test"))
 
 
 def test_bank_build_with_changes(tmp_path):
@@ -398,6 +401,43 @@ def test_banks_of_cophy_are_built_exported_and_imported(tmp_path, monkeypatch, c
     assert "3 of 15 to 15 observations" in said
 
 
+def test_a_bank_of_the_stand_in_for_rh20t_says_so(tmp_path, monkeypatch, capsys):
+    from sprii_envs.robots import arms
+
+    monkeypatch.setitem(arms.PROTOCOLS, "rh20t", arms.ArmsProtocol(tasks=5, each=4, size=16))
+    status, said, _ = in_process(monkeypatch, capsys, "bank", "build", "rh20t", tmp_path / "a", "--workers", 1)
+    assert not status
+    for line in (
+        "stand-in    simulated in place of recordings of rh20t",
+        "frames      16×16 uint8",
+        "force       6 float32",
+    ):
+        assert line in said
+
+
+def test_scenes_of_rh20t_are_imported_and_what_is_left_out_is_told(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("imageio_ffmpeg")
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "envs" / "robots")
+    from rh20t_tree import scene
+
+    root = tmp_path / "RH20T_cfg1"
+    for user in range(4):
+        scene(root, 1, user)
+    scene(root, 1, 4, rating=0)
+
+    def bank(*arguments):
+        return in_process(monkeypatch, capsys, "bank", *arguments)
+
+    options = ("--size", 16, "--joints", "--seed", 3, "--workers", 1)
+    status, said, _ = bank("import", "rh20t", root, tmp_path / "bank", *options)
+    assert not status
+    for line in ("1 scene: 1 rating (--dropped lists them)", "1 tasks: 1 train", "joint       7 float32"):
+        assert line in said
+    assert "wanted at least 2" not in said
+    said = bank("info", tmp_path / "bank", "--dropped")[1]
+    assert "task_0001_user_0004_scene_0001_cfg_0001: its rating is 0, wanted at least 2" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -414,6 +454,11 @@ def test_banks_of_cophy_are_built_exported_and_imported(tmp_path, monkeypatch, c
         (("import", "burgers", "x", "y", "--size", 9), "--size is not of burgers; legal: of cophy"),
         (("import", "cophy", "x", "y", "--scene", "collision", "--size", 9, "--no-videos"), "exclude each other"),
         (("export", "cophy", "x", "y"), "bank.json does not exist"),
+        (("import", "rh20t", "x", "y", "--drop"), "--drop is not of rh20t; legal: of cophy"),
+        (("import", "cophy", "x", "y", "--config", 2), "--config is not of cophy; legal: of rh20t"),
+        (("import", "fhn", "x", "y", "--size", 9), "--size is not of fhn; legal: of cophy and rh20t"),
+        (("import", "rh20t", "x", "y", "--config", 2), "Layout.camera is None; legal: a serial"),
+        (("import", "rh20t", "x", "y"), "x is missing; it holds a folder a scene"),
     ],
 )
 def test_what_no_bank_of_cophy_is_asked_for(arguments, said, tmp_path, monkeypatch, capsys):

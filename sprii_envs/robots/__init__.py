@@ -1,0 +1,1 @@
+"""Recorded robots: loaders of what was published, and simulated stand-ins where the recordings are absent."""
