@@ -22,6 +22,8 @@ from sprii_envs.banks.store import ArrayStore, Store, StoreError, Stream, open_s
 register_store(FORMAT, Bank.open)
 register_store("sprii-histories", "sprii_envs.overcooked.bank:HistoryBank")
 register_store("sprii-minari", "sprii_envs.banks.minari:MinariWindows.open")
+register_store("sprii-lerobot", "sprii_envs.banks.lerobot:LeRobotStore.load")
+register_store("sprii-lance", "sprii_envs.banks.lance:LanceStore.open")
 
 __all__ = [
     "D_CLEAN",

@@ -122,12 +122,15 @@ def record_episodes(
     size: int,
     episodes: Callable[[Recording], Episodes],
     progress: Progress | None = None,
+    *,
+    sealed: tuple[str, ...] = (),
 ) -> RecordedBank:
     """Write the bank of an origin, or open it if it is there already.
 
     Args:
         total: episodes of the bank, for `progress`; size: bytes of all arrays, for which there must be room.
         episodes: gives those behind the ones that a recording has.
+        sealed: splits kept for one last evaluation.
 
     Raises:
         StoreError: see `build_generated`.
@@ -136,7 +139,7 @@ def record_episodes(
     bank = _opened(path, origin)
     if bank is None:
         _check_room(files.absolute(path), size, streams)
-        with _errors(path), Recording(path, streams, origin) as recording:
+        with _errors(path), Recording(path, streams, origin, sealed) as recording:
             tell(recording.done, total)
             with closing(episodes(recording)) as left:
                 for labels, arrays in left:
