@@ -18,6 +18,7 @@ from sprii_envs.banks.protocols import (
 from sprii_envs.banks.recorded import RecordedBank, Recording, StreamSpec
 from sprii_envs.banks.storage import FORMAT, BankError
 from sprii_envs.banks.store import ArrayStore, Store, StoreError, Stream, open_store, register_store
+from sprii_envs.banks.tables import from_pandas
 
 register_store(FORMAT, Bank.open)
 register_store("sprii-histories", "sprii_envs.overcooked.bank:HistoryBank")
@@ -47,6 +48,7 @@ __all__ = [
     "StreamSpec",
     "UniformSegments",
     "build",
+    "from_pandas",
     "open_store",
     "register",
     "register_protocol",

@@ -96,11 +96,17 @@ class EpisodeTable:
 
     @classmethod
     def from_frame(cls, frame: Any) -> Self:
-        """A table from a pandas or polars DataFrame, or anything with `.columns` and `[name].to_numpy()`."""
-        if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
+        """A table from what has a row an episode: a pandas or polars DataFrame, a `datasets.Dataset`, a `pyarrow.Table`.
+
+        TypeError for what has neither `.columns` nor `.column_names`, or no `[name]`. `banks.from_pandas` takes tables
+        with a row a step.
+        """
+        names = getattr(frame, "column_names", None)  # of Arrow, whose `columns` are the arrays
+        names = getattr(frame, "columns", None) if names is None else names
+        if names is None or not hasattr(frame, "__getitem__"):
             raise TypeError(f"from_frame needs .columns and frame[name], got {type(frame).__name__}")
         columns = {}
-        for name in frame.columns:
+        for name in names:
             series = frame[name]
             columns[name] = series.to_numpy() if hasattr(series, "to_numpy") else np.asarray(series)
         return cls(columns)
