@@ -19,7 +19,7 @@ from sprii_envs.arguments import WORKERS, integer, shown
 from sprii_envs.banks import storage
 from sprii_envs.banks.recorded import MANIFEST, RecordedBank, Recording, StreamSpec
 from sprii_envs.banks.store import StoreError
-from sprii_envs.processes import BrokenProcessPool, in_order
+from sprii_envs.processes import BrokenProcessPool, InOrder, in_order
 
 Labels = dict[str, Any]
 Arrays = Mapping[str, NDArray[Any]]
@@ -81,13 +81,19 @@ class GeneratedProtocol(ABC):
 
 
 def build_generated(
-    protocol: GeneratedProtocol, path: files.StrPath, *, workers: int = 1, progress: Progress | None = None
+    protocol: GeneratedProtocol,
+    path: files.StrPath,
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+    elsewhere: InOrder | None = None,
 ) -> RecordedBank:
     """Build the bank of `protocol` at `path`, or open it if it is there already.
 
     After a kill the same call goes on behind the last episode that was written, and ends in the same bytes, as it does
     for any number of `workers` (processes, started by "spawn": with more than one, a script needs the usual
-    `if __name__ == "__main__":`). `progress(done, total)` counts episodes.
+    `if __name__ == "__main__":`). `progress(done, total)` counts episodes. `elsewhere` makes episodes in place of these
+    processes, such as on other machines; they are written here.
 
     Raises:
         ValueError: for no number of workers.
@@ -102,7 +108,8 @@ def build_generated(
     def episodes(recording: Recording) -> Episodes:
         chunks = [plan[i : i + protocol.together] for i in range(recording.done, len(plan), protocol.together)]
         make = functools.partial(_made, protocol)
-        with closing(in_order(make, chunks, min(workers, max(1, len(chunks))))) as made:
+        several = elsewhere or functools.partial(in_order, workers=min(workers, max(1, len(chunks))))
+        with closing(several(make, chunks)) as made:
             for labels, arrays in made:
                 for i, each in enumerate(labels):
                     yield each, {name: array[i] for name, array in arrays.items()}

@@ -328,11 +328,15 @@ def read_manifest(folder: Path, remedy: str = "") -> dict[str, Any]:
 
 
 def open_store(path: files.StrPath) -> Store:
-    """The store in a folder, of whichever format its `bank.json` names.
+    """The store in a folder, of whichever format its `bank.json` names; or in Lance at a URI, such as s3://bucket/store.
 
     Raises:
         StoreError: if there is none or only its beginning, or nobody registered the format.
     """
+    if "://" in os.fspath(path):
+        from sprii_envs.banks.lance import LanceStore
+
+        return LanceStore.open(path)
     folder = files.absolute(path)
     manifest = read_manifest(folder)
     opener = _OPENERS.get(str(manifest.get("format")))

@@ -15,6 +15,7 @@ from sprii_train.terminal import console
 if TYPE_CHECKING:
     from sprii_envs.banks import RecordedBank, Store
     from sprii_envs.banks.generated import GeneratedProtocol, Progress
+    from sprii_envs.processes import InOrder
 
 
 @dataclass
@@ -41,6 +42,8 @@ class Build:
     """Seed of systems, starts and actions; by default as the protocol says."""
     plugin: str | None = None
     """A module of yours that is imported first and registers a protocol."""
+    launcher: Literal["local", "ray"] = "local"
+    """Where shards are built: processes here, or tasks of a Ray cluster whose machines all see the path."""
 
     def run(self) -> None:
         """Build with a progress bar."""
@@ -54,6 +57,8 @@ class Build:
         given = {"frames": self.frames, "rollouts": self.rollouts, "seed": self.seed}
         changes = {name: value for name, value in given.items() if value is not None}
         check_workers(self.workers)
+        if self.workers is not None and self.launcher != "local":
+            raise ValueError(f"--workers is of the launcher local; {self.launcher} uses the CPUs of its cluster")
         if self.plugin is not None:
             load_plugin(self.plugin)
         workers = (os.cpu_count() or 1) if self.workers is None else self.workers
@@ -69,7 +74,14 @@ class Build:
         if self.no_frames:
             protocol = protocol.replace(frames=None)
         with _bar() as progress:
-            bank = build(protocol, self.path, workers=workers, overwrite=self.overwrite, progress=progress)
+            bank = build(
+                protocol,
+                self.path,
+                workers=workers,
+                overwrite=self.overwrite,
+                progress=progress,
+                elsewhere=self._elsewhere(),
+            )
         print(bank.describe())
 
     def _build_generated(self, protocol: "GeneratedProtocol", workers: int) -> None:
@@ -95,8 +107,18 @@ class Build:
                 changes[split] = integer(f"--pairs of {split}", count, least=int(split == "train"))
         protocol = replace(protocol, **changes)
         with _bar() as progress:
-            bank = build_generated(protocol, self.path, workers=workers, progress=progress)
+            bank = build_generated(
+                protocol, self.path, workers=workers, progress=progress, elsewhere=self._elsewhere()
+            )
         print(described(bank, self.path))
+
+    def _elsewhere(self) -> "InOrder | None":
+        """What builds shards in place of processes here."""
+        if self.launcher == "local":
+            return None
+        from sprii_train.experiments.launchers.ray import RayTasks
+
+        return RayTasks()
 
 
 def _generated() -> "dict[str, GeneratedProtocol]":
