@@ -111,7 +111,11 @@ class FilmWriter:
         file: that is written; its folder is there.
         size: height and width, even unless `exact`.
         fps: frames a second.
-        exact: keep every pixel, in a larger file; else they differ by a few levels.
+        exact: keep every pixel, in a larger file; else smooth pictures differ by a few levels, and colours are kept at
+            half the resolution.
+
+    Attributes:
+        count: frames that were appended; bytes: that the encoder has given so far.
 
     Raises:
         PackageImportError: without PyAV.
@@ -124,7 +128,7 @@ class FilmWriter:
 
         if not exact and (size[0] % 2 or size[1] % 2):
             raise StoreError(f"{file}: pictures are {size[1]}×{size[0]}; legal: even sides, or exact=True")
-        self.file, self.count = file, 0
+        self.file, self.count, self.bytes = file, 0, 0
         self._container = av.open(os.fspath(file), "w", options={"fflags": "+bitexact"})
         codec, pixels, quality = ("libx264rgb", "rgb24", "0") if exact else ("libx264", "yuv420p", "18")
         options = {"crf": quality, "g": str(GROUP), "bf": "0", "threads": "1", "flags": "+bitexact"}
@@ -139,11 +143,16 @@ class FilmWriter:
         for each in frames:
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(each), format="rgb24")
             frame.pts, frame.time_base = self.count, 1 / Fraction(self._stream.codec_context.rate)
-            self._container.mux(self._stream.encode(frame))
+            self._mux(self._stream.encode(frame))
             self.count += 1
 
     def close(self) -> None:
         """Write what the encoder holds, and end the file."""
         if self.count:
-            self._container.mux(self._stream.encode(None))
+            self._mux(self._stream.encode(None))
         self._container.close()
+
+    def _mux(self, packets: Any) -> None:
+        for packet in packets:
+            self.bytes += packet.size
+            self._container.mux(packet)

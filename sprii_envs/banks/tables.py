@@ -10,7 +10,7 @@ from sprii_envs.banks.arrow import numbers, spooled
 from sprii_envs.banks.store import ArrayStore, StoreError
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.relations.table import column as label
-from sprii_envs.relations.table import few
+from sprii_envs.relations.table import few, frame_columns
 
 _BATCH = 1 << 12
 """Rows that are read at once; of pictures, a 64th."""
@@ -50,7 +50,9 @@ def from_pandas(
         TypeError: for what is no table.
     """
     table = _Table(data, name)
-    for wanted in (episode, system if _named(labels, system) else None, frame, *(columns or ())):
+    given = tuple(labels) if isinstance(labels, list | tuple) else ()
+    elsewhere = {} if isinstance(labels, list | tuple) else labels_of(labels, name)
+    for wanted in (episode, None if "system" in elsewhere else system, frame, *(columns or ())):
         if wanted is not None and wanted not in table.names:
             raise StoreError(f"{name} has no column {wanted!r}; columns: {few(table.names, 20)}")
     ids = label(episode, table.plain(episode))
@@ -58,7 +60,6 @@ def from_pandas(
     order = _order(codes, None if frame is None else table.plain(frame), ids, name)
     lengths = np.bincount(codes)
     begins = np.cumsum(lengths) - lengths
-    given = tuple(labels) if isinstance(labels, list | tuple) else ()
     told = [c for c in table.names if c in given or c in (system, "split") or (columns is None and table.is_text(c))]
     found: dict[str, NDArray[Any]] = {"episode": ids[first], "length": lengths}
     for column in dict.fromkeys([*told, *(c for c in given if c not in told)]):
@@ -75,7 +76,8 @@ def from_pandas(
                 "that does not hold it"
             )
         found["system" if column == system else column] = values[begins]
-    found |= _by_episode(labels, found["episode"], name)
+    if elsewhere:
+        found |= _by_episode(elsewhere, found["episode"], name)
     streamed = [c for c in table.names if c not in told and c not in (episode, frame, *given)]
     streams = {c: table.array(c, order) for c in (streamed if columns is None else columns)}
     try:
@@ -157,13 +159,16 @@ def _stacked(values: NDArray[Any], what: str) -> NDArray[Any]:
     return array
 
 
-def _named(labels: Any, system: str) -> bool:
-    """Whether the system is a column of the table: labels by episode may tell it."""
-    return isinstance(labels, list | tuple) or system not in (labels.columns if _is_table(labels) else labels)
-
-
-def _is_table(labels: Any) -> bool:
-    return isinstance(labels, EpisodeTable) or (hasattr(labels, "columns") and not isinstance(labels, Mapping))
+def labels_of(labels: Any, name: str) -> dict[str, NDArray[Any]]:
+    """Labels by column, of a mapping, an `EpisodeTable` or a data frame; StoreError for anything else."""
+    if isinstance(labels, Mapping):
+        return {str(column): np.asarray(values) for column, values in labels.items()}
+    try:
+        return frame_columns(labels)
+    except TypeError:
+        raise StoreError(
+            f"{name}: labels are a {type(labels).__name__}; legal: a mapping, an EpisodeTable or a data frame"
+        ) from None
 
 
 def _appearing(ids: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -191,13 +196,8 @@ def _order(
     return order
 
 
-def _by_episode(labels: Any, ids: NDArray[Any], name: str) -> dict[str, NDArray[Any]]:
+def _by_episode(given: dict[str, NDArray[Any]], ids: NDArray[Any], name: str) -> dict[str, NDArray[Any]]:
     """Labels that the table does not hold, in the order of its episodes."""
-    if isinstance(labels, list | tuple):
-        return {}
-    if not _is_table(labels) and not isinstance(labels, Mapping):
-        raise StoreError(f"{name}: labels are a {type(labels).__name__}; legal: names, a mapping or a table")
-    given = {str(c): np.asarray(labels[c]) for c in (labels.columns if _is_table(labels) else labels)}
     known = given.pop("episode", None)
     if known is None:
         raise StoreError(f"{name}: labels by episode need a column 'episode'; given: {', '.join(given)}")

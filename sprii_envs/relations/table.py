@@ -101,15 +101,7 @@ class EpisodeTable:
         TypeError for what has neither `.columns` nor `.column_names`, or no `[name]`. `banks.from_pandas` takes tables
         with a row a step.
         """
-        names = getattr(frame, "column_names", None)  # of Arrow, whose `columns` are the arrays
-        names = getattr(frame, "columns", None) if names is None else names
-        if names is None or not hasattr(frame, "__getitem__"):
-            raise TypeError(f"from_frame needs .columns and frame[name], got {type(frame).__name__}")
-        columns = {}
-        for name in names:
-            series = frame[name]
-            columns[name] = series.to_numpy() if hasattr(series, "to_numpy") else np.asarray(series)
-        return cls(columns)
+        return cls(frame_columns(frame))
 
     from_pandas = from_frame
 
@@ -322,6 +314,16 @@ class EpisodeTable:
                 raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, of {len(table)} episodes")
         table.rows = _frozen(rows)
         return table
+
+
+def frame_columns(frame: Any) -> dict[str, Any]:
+    """Columns of a data frame by name; TypeError for what has none, see `EpisodeTable.from_frame`."""
+    names = getattr(frame, "column_names", None)  # of Arrow, whose `columns` are the arrays
+    names = getattr(frame, "columns", None) if names is None else names
+    if names is None or not hasattr(frame, "__getitem__"):
+        raise TypeError(f"from_frame needs .columns and frame[name], got {type(frame).__name__}")
+    series = {str(name): frame[name] for name in names}
+    return {name: each.to_numpy() if hasattr(each, "to_numpy") else np.asarray(each) for name, each in series.items()}
 
 
 def factorize(values: NDArray[Any]) -> tuple[Rows, int]:

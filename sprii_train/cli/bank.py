@@ -133,9 +133,9 @@ def _generated() -> "dict[str, GeneratedProtocol]":
 class Import:
     """Read published data into a bank."""
 
-    data: Positional[Literal["burgers", "fhn", "cophy"]]
-    """What was published: HDF5 of Burgers' equation or MAT of FitzHugh–Nagumo's, see docs/envs/fields.md; or CoPhy, see
-    docs/envs/cophy.md."""
+    data: Positional[Literal["burgers", "fhn", "cophy", "lerobot"]]
+    """What was published: HDF5 of Burgers' equation or MAT of FitzHugh–Nagumo's, see docs/envs/fields.md; CoPhy, see
+    docs/envs/cophy.md; or a LeRobot dataset, see docs/stores.md."""
     source: Positional[Path]
     """Folder of the published files."""
     path: Positional[Path]
@@ -152,27 +152,48 @@ class Import:
     splits: Path | None = None
     """Of CoPhy: folder of the lists of ids; by default `splits` in the source."""
     size: int | None = None
-    """Of CoPhy: pixels along a side of the pictures that are kept; by default 112."""
+    """Of CoPhy and LeRobot: pixels along a side of the pictures that are kept; by default 112, or as they are."""
     no_videos: Annotated[bool, FlagCreatePairsOff] = False
-    """Of CoPhy: read no videos; pictures are drawn from the states."""
+    """Of CoPhy and LeRobot: read no videos; CoPhy's pictures are drawn from the states."""
     drop: Annotated[bool, FlagCreatePairsOff] = False
     """Of CoPhy: leave damaged examples out rather than stop; the bank lists them."""
     workers: int | None = None
     """Of CoPhy: processes; by default one a core."""
+    labels: Path | None = None
+    """Of LeRobot: CSV or Parquet of labels, with a column `episode` or a row for each; by default the tasks are systems."""
+    sealed: tuple[str, ...] = ()
+    """Of LeRobot: splits kept for one last evaluation."""
 
     def run(self) -> None:
         """Read with a progress bar."""
-        of_cophy = ("scene", "objects", "variant", "splits", "size", "no_videos", "drop", "workers")
-        options = ("additional",) if self.data == "burgers" else of_cophy if self.data == "cophy" else ()
-        for name in ("additional", *of_cophy):
-            if getattr(self, name) not in (None, False) and name not in options:
-                told = "burgers" if name == "additional" else "cophy"
+        options = {
+            "burgers": ("additional",),
+            "fhn": (),
+            "cophy": ("scene", "objects", "variant", "splits", "size", "no_videos", "drop", "workers"),
+            "lerobot": ("size", "no_videos", "labels", "sealed"),
+        }
+        for name in dict.fromkeys(option for several in options.values() for option in several):
+            if getattr(self, name) not in (None, False, ()) and name not in options[self.data]:
+                told = " and ".join(data for data, several in options.items() if name in several)
                 raise ValueError(f"--{name.replace('_', '-')} is not of {self.data}; legal: of {told}")
         with _bar() as progress:
             bank = self._read(progress)
         print(described(bank, self.path))
 
     def _read(self, progress: "Progress") -> "RecordedBank":
+        if self.data == "lerobot":
+            from sprii_envs.banks.lerobot import import_lerobot
+
+            labels = None if self.labels is None else _labels(self.labels)
+            return import_lerobot(
+                self.source,
+                self.path,
+                labels,
+                sealed=self.sealed or None,
+                videos=not self.no_videos,
+                size=self.size,
+                progress=progress,
+            )
         if self.data != "cophy":
             from sprii_envs.fields.published import import_burgers, import_fhn
 
@@ -206,34 +227,83 @@ class Import:
         )
 
 
+def _labels(file: Path) -> object:
+    """A table of labels; ValueError for what is none."""
+    from sprii_envs.dependencies import require
+
+    require("reading labels", "'sprii[lerobot]'", "pyarrow")
+    import pyarrow as pa
+    import pyarrow.csv as csv
+    import pyarrow.parquet as parquet
+
+    read = {".csv": csv.read_csv, ".parquet": parquet.read_table}.get(file.suffix)
+    if read is None:
+        raise ValueError(f"--labels is {file}; legal: a file that ends in .csv or .parquet")
+    try:
+        return read(file)
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+
+
 @dataclass
 class Export:
-    """Write a bank in the layout of published data."""
+    """Write a bank in the layout of published data, or in another format."""
 
-    data: Positional[Literal["cophy"]]
-    """Whose layout, see docs/envs/cophy.md."""
+    data: Positional[Literal["cophy", "lerobot", "lance"]]
+    """Whose layout: CoPhy's, see docs/envs/cophy.md; a LeRobot dataset's or Lance's, see docs/stores.md."""
     bank: Positional[Path]
     """Folder of the bank."""
-    path: Positional[Path]
-    """Folder that becomes what is published as `CoPhy_224`."""
-    size: int = 224
-    """Pixels along a side of the videos, even."""
+    path: Positional[str]
+    """Folder that is made, of CoPhy what is published as `CoPhy_224`; of Lance also a URI, such as s3://bucket/store."""
+    size: int | None = None
+    """Of CoPhy: pixels along a side of the videos, even; by default 224."""
     workers: int | None = None
-    """Processes; by default one a core."""
+    """Of CoPhy: processes; by default one a core."""
+    fps: int | None = None
+    """Of LeRobot: frames a second; by default 30."""
+    task: str | None = None
+    """Of LeRobot: the label that is the text of the task."""
+    exact: Annotated[bool, FlagCreatePairsOff] = False
+    """Of LeRobot: keep every pixel, in larger videos."""
+    unseal: Annotated[bool, FlagCreatePairsOff] = False
+    """Of LeRobot and Lance: write sealed splits, too."""
 
     def run(self) -> None:
         """Write with a progress bar."""
-        import os
-
         from sprii_envs.banks import open_store
-        from sprii_envs.cophy.exporting import export_cophy
 
+        options = {"cophy": ("size", "workers"), "lerobot": ("fps", "task", "exact", "unseal"), "lance": ("unseal",)}
+        for name in dict.fromkeys(option for several in options.values() for option in several):
+            if getattr(self, name) not in (None, False) and name not in options[self.data]:
+                told = " and ".join(data for data, several in options.items() if name in several)
+                raise ValueError(f"--{name} is not of {self.data}; legal: of {told}")
         check_workers(self.workers)
-        workers = (os.cpu_count() or 1) if self.workers is None else self.workers
         store = open_store(self.bank)
         with _bar() as progress:
-            export_cophy(store, self.path, size=self.size, workers=workers, progress=progress)
-        print(f"{self.path}: {len(store.table):,} examples of {store.name}")
+            count = self._write(store, progress)
+        print(f"{self.path}: {_counted(count, 'example' if self.data == 'cophy' else 'episode')} of {store.name}")
+
+    def _write(self, store: "Store", progress: "Progress") -> int:
+        """How many episodes were written."""
+        import os
+
+        if self.data == "cophy":
+            from sprii_envs.cophy.exporting import export_cophy
+
+            workers, size = self.workers or os.cpu_count() or 1, 224 if self.size is None else self.size
+            export_cophy(store, Path(self.path), size=size, workers=workers, progress=progress)
+            return len(store.table)
+        if self.data == "lance":
+            from sprii_envs.banks.lance import write_lance
+
+            return len(write_lance(store, self.path, unseal=self.unseal, progress=progress).table)
+        from sprii_envs.banks.lerobot import LeRobotStore, export_lerobot
+
+        fps = 30 if self.fps is None else self.fps
+        export_lerobot(
+            store, self.path, fps=fps, task=self.task, exact=self.exact, unseal=self.unseal, progress=progress
+        )
+        return len(LeRobotStore.open(self.path).table)
 
 
 @contextmanager

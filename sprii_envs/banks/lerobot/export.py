@@ -1,6 +1,5 @@
 """Any store as a LeRobot dataset: numbers in Parquet, pictures in videos, tasks and statistics as lerobot has them."""
 
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -336,7 +335,7 @@ class _Films:
         begin = self._writer.count / self.fps
         self._writer.append(frames)
         times = {"from_timestamp": begin, "to_timestamp": self._writer.count / self.fps}
-        if os.stat(self._writer.file).st_size >= _VIDEO_BYTES:
+        if self._writer.bytes >= _VIDEO_BYTES:
             self._end()
             self.file += 1
         return {f"videos/{self.feature}/{name}": value for name, value in (at | times).items()}

@@ -45,6 +45,7 @@ DEFAULT: Mapping[str, str] = {
 COUNTED = ("frame_index", "episode_index", "index")
 """Those that only number the rows."""
 
+DATA_PLACE = ("data/chunk_index", "data/file_index")
 LABEL = "labels/"
 
 
@@ -165,7 +166,7 @@ def _episodes(root: Path, films: list[str]) -> tuple[dict[str, NDArray[Any]], li
         parts.append(rows(file, names))
     table = pa.concat_tables(parts, promote_options="default")
     place = root / "meta" / "episodes"
-    wanted = ["episode_index", "length", "tasks", "dataset_from_index", "dataset_to_index"]
+    wanted = ["episode_index", "length", "tasks", "dataset_from_index", "dataset_to_index", *DATA_PLACE]
     wanted += [f"videos/{key}/{part}" for key in films for part in ("chunk_index", "file_index", "from_timestamp")]
     if missing := [name for name in wanted if name not in table.column_names]:
         raise StoreError(f"{place} lacks the column {missing[0]!r}")

@@ -6,6 +6,7 @@ stay where they are and are decoded when they are read: decoded they would be 10
 """
 
 import hashlib
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,10 +21,11 @@ from sprii_envs.banks.arrow import numbers, spooled
 from sprii_envs.banks.copying import chosen, copy_store, specs
 from sprii_envs.banks.films import FilmReader, Frames, picture
 from sprii_envs.banks.generated import Progress
-from sprii_envs.banks.lerobot.layout import LABEL, Feature, Meta, parquet, read_meta, rows
+from sprii_envs.banks.lerobot.layout import DATA_PLACE, LABEL, Feature, Meta, parquet, read_meta, rows
 from sprii_envs.banks.recorded import RecordedBank
 from sprii_envs.banks.referenced import Referenced
 from sprii_envs.banks.store import StoreError, Stream
+from sprii_envs.banks.tables import labels_of
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.videos import smaller
 
@@ -141,12 +143,9 @@ class LeRobotStore(Referenced):
 
     def _data(self) -> list[Path]:
         """Files of rows in their order."""
-        data, meta = self._meta.data, self._meta.episodes
-        columns = ("data/chunk_index", "data/file_index")
-        if all(name in meta for name in columns):
-            places = sorted(set(zip(*(meta[name].tolist() for name in columns), strict=True)))
-            return [self.root / data.format(chunk_index=chunk, file_index=file) for chunk, file in places]
-        return sorted((self.root / "data").glob("*/*.parquet"))
+        columns = (self._meta.episodes[name].tolist() for name in DATA_PLACE)
+        places = sorted(set(zip(*columns, strict=True)))
+        return [self.root / self._meta.data.format(chunk_index=chunk, file_index=file) for chunk, file in places]
 
     def _check_rows(self) -> None:
         """StoreError unless the rows are those of the episodes, one after another."""
@@ -180,7 +179,7 @@ class LeRobotStore(Referenced):
                     size = metadata.row_group(group).num_rows
                     self._places.append((file, group, count, count + size))
                     count += size
-        file, group, begin, end = next(place for place in self._places if place[2] <= row < place[3])
+        file, group, begin, end = self._places[bisect_right(self._places, row, key=lambda place: place[2]) - 1]
         key = (file, group, name)
         if key not in self._groups:
             self._groups[key] = rows(file, [name], group)[name].combine_chunks()
@@ -244,14 +243,7 @@ def _columns(labels: Any, count: int, name: str) -> dict[str, NDArray[Any]]:
     """Labels by name; StoreError where there are neither ids of episodes nor a row for each."""
     if labels is None:
         return {}
-    if isinstance(labels, EpisodeTable):
-        found = {column: labels[column] for column in labels.columns}
-    elif isinstance(labels, Mapping):
-        found = {str(column): np.asarray(values) for column, values in labels.items()}
-    elif hasattr(labels, "columns") and hasattr(labels, "__getitem__"):
-        found = {str(column): np.asarray(labels[column]) for column in labels.columns}
-    else:
-        raise StoreError(f"{name}: labels are a {type(labels).__name__}; legal: a mapping, a table or a data frame")
+    found = labels_of(labels, name)
     if "episode_index" in found:
         found["episode"] = found.pop("episode_index")
     if "episode" not in found:
