@@ -398,9 +398,45 @@ def test_banks_of_cophy_are_built_exported_and_imported(tmp_path, monkeypatch, c
     assert "3 of 15 to 15 observations" in said
 
 
+def test_banks_go_to_lerobot_and_lance_and_back(tmp_path, monkeypatch, capsys):
+    for package in ("pyarrow", "av", "lance"):
+        pytest.importorskip(package)
+    from sprii_envs.banks import D_CLEAN, build, open_store
+
+    def bank(*arguments):
+        status, said, err = in_process(monkeypatch, capsys, "bank", *arguments)
+        assert not status, err
+        return said
+
+    built = build(D_CLEAN.replace(systems={"train": 3, "validation": 1}, rollouts=2, frames=16), tmp_path / "bank")
+    said = bank("export", "lerobot", built.path, tmp_path / "data", "--task", "drag", "--fps", 10, "--exact")
+    assert said.endswith(f"{tmp_path / 'data'}: 8 episodes of {built.path}\n")
+    (tmp_path / "own.csv").write_text("episode,system,split\n5,left,train\n2,right,final\n")
+    said = bank(
+        "import", "lerobot", tmp_path / "data", tmp_path / "back", "--labels", tmp_path / "own.csv", "--sealed", "final"
+    )
+    assert "final                     1 episode of 1 system (sealed)" in said
+    assert "observation.images.frames 16×16 uint8" in said
+    back = open_store(tmp_path / "back")
+    assert (back.windows("observation.state", [5], [0], 9) == built.windows("states", [5], [0], 9)).all()
+    assert (back.windows("observation.images.frames", [2], [3], 5) == built.windows("frames", [2], [3], 5)).all()
+    said = bank("export", "lance", built.path, tmp_path / "lance")
+    assert said.endswith(f"{tmp_path / 'lance'}: 8 episodes of {built.path}\n")
+    assert bank("info", tmp_path / "lance").startswith(f"sprii-lance bank at {tmp_path / 'lance'}\n  episodes")
+    assert "every checksum holds" in bank("verify", tmp_path / "lance")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("build", "d-clean", "x", "--launcher", "ray", "--workers", 2), "--workers is of the launcher local"),
+        (("import", "lerobot", "x", "y"), "info.json does not exist"),
+        (("import", "lerobot", "x", "y", "--labels", "own.txt"), "--labels is own.txt; legal: a file that ends in .csv"),
+        (("import", "lerobot", "x", "y", "--labels", "own.csv"), "own.csv cannot be read"),
+        (("import", "lerobot", "x", "y", "--scene", "balls"), "--scene is not of lerobot; legal: of cophy"),
+        (("import", "fhn", "x", "y", "--sealed", "test"), "--sealed is not of fhn; legal: of lerobot"),
+        (("export", "lance", "x", "y", "--fps", 9), "--fps is not of lance; legal: of lerobot"),
+        (("export", "cophy", "x", "y", "--unseal"), "--unseal is not of cophy; legal: of lerobot and lance"),
         (("build", "cophy-balls4", "x", "--frames", 8), "--frames is not of cophy-balls4; legal: --pairs, --seed and"),
         (("build", "cophy-balls4", "x", "--pairs", 0, 1, 1), "--pairs of train is 0; legal: an integer >= 1"),
         (("build", "burgers", "x", "--pairs", 1, 1, 1), "--pairs is not of burgers; legal: --seed and --workers"),
@@ -411,12 +447,14 @@ def test_banks_of_cophy_are_built_exported_and_imported(tmp_path, monkeypatch, c
         (("import", "cophy", "x", "y", "--scene", "balls", "--objects", 7), "objects is 7"),
         (("import", "cophy", "x", "y", "--scene", "collision"), "collisionCF is missing"),
         (("import", "cophy", "x", "y", "--additional"), "--additional is not of cophy; legal: of burgers"),
-        (("import", "burgers", "x", "y", "--size", 9), "--size is not of burgers; legal: of cophy"),
+        (("import", "burgers", "x", "y", "--size", 9), "--size is not of burgers; legal: of cophy and lerobot"),
         (("import", "cophy", "x", "y", "--scene", "collision", "--size", 9, "--no-videos"), "exclude each other"),
         (("export", "cophy", "x", "y"), "bank.json does not exist"),
     ],
 )
-def test_what_no_bank_of_cophy_is_asked_for(arguments, said, tmp_path, monkeypatch, capsys):
+def test_what_no_bank_is_asked_for(arguments, said, tmp_path, monkeypatch, capsys):
+    if "lerobot" in arguments:
+        pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
     status, out, err = in_process(monkeypatch, capsys, "bank", *arguments)
     assert status == 2
