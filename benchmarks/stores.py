@@ -2,14 +2,15 @@
 
     python benchmarks/stores.py [--episodes 400] [--rounds 20] [--index 10000000]
 
-Batches are 96 windows of 24 steps of 8 numbers, or 16 windows of 8 pictures of 64×64×3, from random places of warm files.
-"S3" is a server of moto on this machine, with 20 episodes; it reads the whole object for each range of it, so it shows
-that the path works, not what an object storage gives. The index is of synthetic episodes, from which related pairs are
-sampled; nothing of it is on a disk.
+Batches are 96 windows of 24 steps of 8 numbers, or 16 windows of 8 pictures of 64×64×3, from random places of warm
+files. "S3" is a server of moto on this machine, with 20 episodes; it reads the whole object for each range of it, so it
+shows that the path works, not what an object storage gives. The index is of synthetic episodes, from which related
+pairs are sampled; nothing of it is on a disk.
 """
 
 import argparse
 import contextlib
+import importlib
 import logging
 import os
 import tempfile
@@ -17,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -74,7 +74,9 @@ def reading(folder: Path, episodes: int, rounds: int) -> None:
 
 
 def row(label: str, store: Store, rounds: int, names: dict[str, str] | None = None) -> None:
-    told = [speed(store, (names or {}).get(c, c), *shape, rounds) for c, shape in (("states", STATES), ("frames", PICTURES))]
+    told = [
+        speed(store, (names or {}).get(c, c), *shape, rounds) for c, shape in (("states", STATES), ("frames", PICTURES))
+    ]
     print(f"{label:<40}{told[0]:>22,.0f}{told[1]:>16,.0f}", flush=True)
 
 
@@ -96,14 +98,13 @@ def timed(call: Callable[[], object]) -> float:
 def s3() -> Iterator[dict[str, str] | None]:
     """Options of a server with a bucket, or None without moto."""
     try:
-        import boto3
-        from moto.server import ThreadedMotoServer
+        boto3, moto = importlib.import_module("boto3"), importlib.import_module("moto.server")
     except ImportError:
         print("moto is not installed: no S3")
         yield None
         return
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server: Any = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server = moto.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     url = "http://{}:{}".format(*server.get_host_and_port())
     keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}

@@ -18,7 +18,9 @@ def numbers(column: Any, what: str) -> NDArray[Any]:
         StoreError: naming `what`, for missing values, lists of several lengths, or anything but numbers and booleans.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
+    import pyarrow.compute
+
+    pc: Any = pyarrow.compute  # whose functions are made when it is imported
 
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     shape: list[int] = [len(array)]
@@ -34,7 +36,9 @@ def numbers(column: Any, what: str) -> NDArray[Any]:
         else:
             lengths = pc.min_max(pc.list_value_length(array)).as_py()
             if lengths["min"] != lengths["max"]:
-                raise StoreError(f"{what} has lists of {lengths['min']} to {lengths['max']} entries; legal: of one length")
+                raise StoreError(
+                    f"{what} has lists of {lengths['min']} to {lengths['max']} entries; legal: of one length"
+                )
             width = lengths["max"]
         shape.append(width)
         array = array.flatten()

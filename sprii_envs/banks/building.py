@@ -81,8 +81,8 @@ def build(
 
     A link at `path` stays: what it leads to is built or replaced.
 
-    `elsewhere` builds chunks in place of these processes, such as on other machines: all see `path` under that name, and
-    have the same packages.
+    `elsewhere` builds chunks in place of these processes, such as on other machines: all see `path` under that name,
+    and have the same packages.
 
     Raises BankError, always naming the path: too little disk space (checked before anything is written; if
     space runs out midway, the finished chunks stay in `path.partial` and the same call resumes), another
@@ -336,9 +336,7 @@ class _Build:
                     left -= len(piece)
         return digest.hexdigest()
 
-    def _digests(
-        self, todo: list[Chunk], workers: int, elsewhere: InOrder | None
-    ) -> Generator[tuple[Chunk, str]]:
+    def _digests(self, todo: list[Chunk], workers: int, elsewhere: InOrder | None) -> Generator[tuple[Chunk, str]]:
         """Build the chunks, in any order, and yield each with its digest once its bytes are on the disk."""
         kept = (self.protocol, self.systems.values, self.targets)
         if workers == 1 and elsewhere is None:
@@ -519,7 +517,8 @@ def _write(file: io.FileIO, block: memoryview) -> None:
 
 
 def _work(chunk: Chunk) -> str:
-    return _task(*job(), chunk)
+    (packed,) = job()
+    return _task(packed, chunk)
 
 
 def _task(packed: bytes, chunk: Chunk) -> str:

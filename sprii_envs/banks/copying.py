@@ -50,7 +50,9 @@ def chosen(store: Store, table: EpisodeTable | None, unseal: bool) -> EpisodeTab
     if not sealed.any() or unseal:
         return whole
     if table is not None:
-        raise StoreError(f"{store.name}: the split {str(whole['split'][sealed][0])!r} is sealed; copy it with unseal=True")
+        raise StoreError(
+            f"{store.name}: the split {str(whole['split'][sealed][0])!r} is sealed; copy it with unseal=True"
+        )
     if sealed.all():
         raise StoreError(f"{store.name}: every split is sealed; copy them with unseal=True")
     return whole.select(~sealed)

@@ -85,20 +85,20 @@ def picture(data: bytes, what: str) -> Frames:
     """An encoded picture (height, width, 3); StoreError for what is none."""
     import av
 
-    with _naming(what), av.open(io.BytesIO(data)) as container:
-        return next(container.decode(video=0)).to_ndarray(format="rgb24")
+    with _naming(what), av.open(io.BytesIO(data), "r") as container:
+        return np.asarray(next(container.decode(video=0)).to_ndarray(format="rgb24"), np.uint8)
 
 
 @contextmanager
 def _naming(what: object) -> Iterator[None]:
     """What FFmpeg says as a StoreError that names the file."""
-    import av
+    from av.error import FFmpegError
 
     try:
         yield
     except FileNotFoundError:
         raise StoreError(f"{what} is missing") from None
-    except (av.FFmpegError, OSError, ValueError, StopIteration, IndexError, TypeError) as error:
+    except (FFmpegError, OSError, ValueError, StopIteration, IndexError, TypeError) as error:
         if isinstance(error, StoreError):
             raise
         raise StoreError(f"{what} cannot be decoded: {type(error).__name__}: {error}") from error

@@ -51,7 +51,7 @@ class _Column:
 class LanceStore(WindowStore):
     """A `Store` whose columns lie in Lance; `open` one, `write_lance` makes one.
 
-    The table is held in memory, of the columns nothing. Windows are read as rows of a column, those of a batch together.
+    The table is held in memory, of the columns nothing. A batch of windows is read as rows of a column, all at once.
     Lance has threads, which a forked process loses: load in processes that are spawned.
 
     Attributes:
@@ -59,7 +59,12 @@ class LanceStore(WindowStore):
     """
 
     def __init__(
-        self, uri: str, table: EpisodeTable, columns: Mapping[str, _Column], manifest: Mapping[str, Any], options: Options
+        self,
+        uri: str,
+        table: EpisodeTable,
+        columns: Mapping[str, _Column],
+        manifest: Mapping[str, Any],
+        options: Options,
     ) -> None:
         """Use `LanceStore.open`, which reads all that."""
         self.uri, self.name, self._options, self._manifest = uri, uri, dict(options), dict(manifest)
@@ -260,9 +265,7 @@ def _write(
     return manifest
 
 
-def _batches(
-    store: Store, table: EpisodeTable, name: str, spec: StreamSpec, digest: Any, tell: Any
-) -> Iterator[Any]:
+def _batches(store: Store, table: EpisodeTable, name: str, spec: StreamSpec, digest: Any, tell: Any) -> Iterator[Any]:
     """All entries of a column, some MB at a time."""
     import pyarrow as pa
 

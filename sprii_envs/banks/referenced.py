@@ -34,8 +34,12 @@ class Referenced(WindowStore):
 
     FORMAT: ClassVar[str]
     SCHEMA: ClassVar[int] = 1
+    DATA: ClassVar[str]
+    """What the data are, for messages."""
 
-    def __init__(self, root: Path, table: EpisodeTable, *, sealed: tuple[str, ...] = (), name: str | None = None) -> None:
+    def __init__(
+        self, root: Path, table: EpisodeTable, *, sealed: tuple[str, ...] = (), name: str | None = None
+    ) -> None:
         """StoreError for an unknown sealed split."""
         self.root, self.name, self.sealed_splits = root, str(root) if name is None else name, sealed_names(sealed)
         self.table, self.splits = with_splits(table, self.sealed_splits, self.name)
@@ -73,7 +77,7 @@ class Referenced(WindowStore):
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"{place} is damaged: {type(error).__name__}: {error}; {_REMEDY}") from error
         if not root.is_dir():
-            raise StoreError(f"{place} is of data in {root}, which is not there; {_REMEDY}")
+            raise StoreError(f"{place} is of {cls.DATA} in {root}, which is not there; {_REMEDY}")
         try:
             table = EpisodeTable.load(folder / _TABLE)
         except (OSError, ValueError) as error:
@@ -125,7 +129,8 @@ class Referenced(WindowStore):
 
         Another than when the store was saved; of one that was not, than when its fingerprint was first asked for.
         """
-        _check(self.root, self._kept, checksums=checksums)
+        if self._files is not None:
+            _check(self.root, self._files, checksums=checksums)
 
     def _ranges(self, column: str, fewer: int, episodes: ArrayLike, starts: ArrayLike, length: int) -> Ranges:
         """Rows of the table and steps of windows; StoreError as `ArrayStore.windows`."""

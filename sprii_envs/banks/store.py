@@ -301,8 +301,10 @@ class ArrayStore(WindowStore):
             raise StoreError(f"{self.name}: its arrays have changed since the fingerprint was taken")
 
 
-Opener = Callable[[Path], Store]
+Opener = Callable[[Any], Store]
 _OPENERS: dict[str, Opener | str] = {}
+_REMOTE = "sprii-lance"
+"""The format of stores that lie at a URI, where no `bank.json` names one."""
 
 
 def register_store(format: str, opener: Opener | str) -> None:
@@ -334,15 +336,17 @@ def open_store(path: files.StrPath) -> Store:
         StoreError: if there is none or only its beginning, or nobody registered the format.
     """
     if "://" in os.fspath(path):
-        from sprii_envs.banks.lance import LanceStore
-
-        return LanceStore.open(path)
+        return _opener(_REMOTE)(path)
     folder = files.absolute(path)
-    manifest = read_manifest(folder)
-    opener = _OPENERS.get(str(manifest.get("format")))
-    if opener is None:
-        raise StoreError(f"{folder} is of format {manifest.get('format')!r}; registered: {', '.join(sorted(_OPENERS))}")
-    return (resolve_name(opener) if isinstance(opener, str) else opener)(folder)
+    format = read_manifest(folder).get("format")
+    if not isinstance(format, str) or format not in _OPENERS:
+        raise StoreError(f"{folder} is of format {format!r}; registered: {', '.join(sorted(_OPENERS))}")
+    return _opener(format)(folder)
+
+
+def _opener(format: str) -> Opener:
+    opener = _OPENERS[format]
+    return resolve_name(opener) if isinstance(opener, str) else opener
 
 
 def _stream(column: str, values: Any, lengths: NDArray[np.int64], name: str) -> Stream:

@@ -179,9 +179,7 @@ def _appearing(ids: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return np.sort(first), rank[inverse]
 
 
-def _order(
-    codes: NDArray[np.int64], frames: NDArray[Any] | None, ids: NDArray[Any], name: str
-) -> NDArray[np.int64]:
+def _order(codes: NDArray[np.int64], frames: NDArray[Any] | None, ids: NDArray[Any], name: str) -> NDArray[np.int64]:
     """Rows by episode and frame; StoreError where frames are no integers one after another."""
     if frames is None:
         return np.argsort(codes, kind="stable")

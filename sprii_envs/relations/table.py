@@ -96,7 +96,7 @@ class EpisodeTable:
 
     @classmethod
     def from_frame(cls, frame: Any) -> Self:
-        """A table from what has a row an episode: a pandas or polars DataFrame, a `datasets.Dataset`, a `pyarrow.Table`.
+        """A table from what has a row an episode: a pandas or polars DataFrame, `datasets.Dataset` or `pyarrow.Table`.
 
         TypeError for what has neither `.columns` nor `.column_names`, or no `[name]`. `banks.from_pandas` takes tables
         with a row a step.

@@ -107,9 +107,7 @@ class Build:
                 changes[split] = integer(f"--pairs of {split}", count, least=int(split == "train"))
         protocol = replace(protocol, **changes)
         with _bar() as progress:
-            bank = build_generated(
-                protocol, self.path, workers=workers, progress=progress, elsewhere=self._elsewhere()
-            )
+            bank = build_generated(protocol, self.path, workers=workers, progress=progress, elsewhere=self._elsewhere())
         print(described(bank, self.path))
 
     def _elsewhere(self) -> "InOrder | None":
@@ -160,7 +158,7 @@ class Import:
     workers: int | None = None
     """Of CoPhy: processes; by default one a core."""
     labels: Path | None = None
-    """Of LeRobot: CSV or Parquet of labels, with a column `episode` or a row for each; by default the tasks are systems."""
+    """Of LeRobot: CSV or Parquet of labels, with a column `episode` or a row for each; by default tasks are systems."""
     sealed: tuple[str, ...] = ()
     """Of LeRobot: splits kept for one last evaluation."""
 

@@ -133,7 +133,9 @@ def test_what_is_no_store_is_named(store: LanceStore, tmp_path: Path) -> None:
     shutil.copytree(store.uri, tmp_path / "edited")
     table = lance.dataset(tmp_path / "edited" / "episodes.lance").to_table()
     metadata = {b"sprii": table.schema.metadata[b"sprii"].replace(b'"test"', b'"none"')}
-    lance.write_dataset(table.replace_schema_metadata(metadata), tmp_path / "edited" / "episodes.lance", mode="overwrite")
+    lance.write_dataset(
+        table.replace_schema_metadata(metadata), tmp_path / "edited" / "episodes.lance", mode="overwrite"
+    )
     with pytest.raises(StoreError, match="its fingerprint is not of its contents"):
         LanceStore.open(tmp_path / "edited")
 
@@ -144,7 +146,8 @@ import os, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import test_lance as tests
 from sprii_envs.banks.lance import write_lance
-write_lance(tests.source(), {str(tmp_path / "store")!r}, progress=lambda done, _: done == 15 and os.kill(os.getpid(), 9))
+stop = lambda done, _: done == 15 and os.kill(os.getpid(), 9)
+write_lance(tests.source(), {str(tmp_path / "store")!r}, progress=stop)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == -9
     assert not (tmp_path / "store").exists()
@@ -212,5 +215,7 @@ sys.modules["lance"] = None
 from sprii_envs.banks.lance import LanceStore
 LanceStore.open("x")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=dict(os.environ))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=dict(os.environ)
+    )
     assert "stores in Lance needs pylance: pip install 'sprii[lance]'" in done.stderr.splitlines()[-1]

@@ -110,22 +110,33 @@ def test_the_export_is_a_dataset_by_the_rules_of_the_format(exported):
     tasks = pandas.read_parquet(root / "meta" / "tasks.parquet")
     assert tasks.index.tolist() == ["push", "lift"]
     assert tasks["task_index"].tolist() == [0, 1]
-    episodes = pandas.read_parquet(root / info["data_path"].replace("data", "meta/episodes").format(chunk_index=0, file_index=0))
+    episodes = pandas.read_parquet(
+        root / info["data_path"].replace("data", "meta/episodes").format(chunk_index=0, file_index=0)
+    )
     frames = pandas.read_parquet(root / info["data_path"].format(chunk_index=0, file_index=0))
     assert episodes["tasks"].tolist() == [[task] for task in TASKS]
     assert frames["index"].tolist() == list(range(LENGTHS.sum()))
-    assert frames["task_index"].tolist() == [t for n, task in zip(LENGTHS, TASKS, strict=True) for t in [task == "lift"] * n]
+    assert frames["task_index"].tolist() == [
+        t for n, task in zip(LENGTHS, TASKS, strict=True) for t in [task == "lift"] * n
+    ]
     for row, episode in episodes.iterrows():
         own = frames[frames["episode_index"] == row]
         assert own["index"].tolist() == list(range(episode["dataset_from_index"], episode["dataset_to_index"]))
         np.testing.assert_allclose(own["timestamp"], np.arange(LENGTHS[row]) / 10, rtol=1e-6)
         np.testing.assert_array_equal(np.stack(own["observation.state"]), whole(before, "states", row))
         actions = own["action"].to_numpy()
-        np.testing.assert_array_equal(actions[:-1, None], before.stream("actions").values[LENGTHS[:row].sum() - row :][: LENGTHS[row] - 1])
+        np.testing.assert_array_equal(
+            actions[:-1, None], before.stream("actions").values[LENGTHS[:row].sum() - row :][: LENGTHS[row] - 1]
+        )
         assert actions[-1] == 0.0
     stats = json.loads((root / "meta" / "stats.json").read_text())
     states = before.stream("states").values.astype(np.float64)
-    for name, expected in (("mean", states.mean(0)), ("std", states.std(0)), ("min", states.min(0)), ("max", states.max(0))):
+    for name, expected in (
+        ("mean", states.mean(0)),
+        ("std", states.std(0)),
+        ("min", states.min(0)),
+        ("max", states.max(0)),
+    ):
         np.testing.assert_allclose(stats["observation.state"][name], expected, rtol=1e-9)
     assert stats["observation.state"]["count"] == [LENGTHS.sum()]
     cam = before.stream("cam").values
@@ -255,7 +266,10 @@ def written(root: Path, tasks: list[list[str]] | None = None) -> dict[str, list[
         "picture": {"dtype": "image", "shape": [3, 8, 10], "names": ["channels", "height", "width"]},
         "note": {"dtype": "string", "shape": [1], "names": None},
         "timestamp": {"dtype": "float32", "shape": [1], "names": None},
-    } | {n: {"dtype": "int64", "shape": [1], "names": None} for n in ("frame_index", "episode_index", "index", "task_index")}
+    } | {
+        n: {"dtype": "int64", "shape": [1], "names": None}
+        for n in ("frame_index", "episode_index", "index", "task_index")
+    }
     info = {
         "codebase_version": "v3.0",
         "robot_type": "toy",
@@ -463,7 +477,9 @@ def test_sealed_splits_stay_and_nothing_is_replaced(tmp_path):
     assert LeRobotStore.open(tmp_path / "data").splits == ("train",)
     with pytest.raises(StoreError, match="exists; choose another folder"):
         export_lerobot(source(), tmp_path / "data")
-    odd = ArrayStore(EpisodeTable({"episode": [0], "system": [0], "length": [2]}), {"cam": np.zeros((2, 17, 20, 3), np.uint8)})
+    odd = ArrayStore(
+        EpisodeTable({"episode": [0], "system": [0], "length": [2]}), {"cam": np.zeros((2, 17, 20, 3), np.uint8)}
+    )
     with pytest.raises(StoreError, match="'cam' is 20×17; legal: even sides, or exact=True"):
         export_lerobot(odd, tmp_path / "odd")
     export_lerobot(odd, tmp_path / "odd", exact=True)

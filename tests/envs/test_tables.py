@@ -81,7 +81,9 @@ def test_other_names_and_labels_that_lie_elsewhere(make):
     for name in ("system", "split", "mass"):
         del given[name]
     given["run"] = [f"run{e}" for e in given.pop("episode_index")]
-    own = EpisodeTable({"episode": [3, 2, 1, 0], "system": [1, 0, 1, 0], "length": [1, 1, 1, 1], "mass": [4.0, 3.0, 2.0, 1.0]})
+    own = EpisodeTable(
+        {"episode": [3, 2, 1, 0], "system": [1, 0, 1, 0], "length": [1, 1, 1, 1], "mass": [4.0, 3.0, 2.0, 1.0]}
+    )
     labels = {"episode": [f"run{e}" for e in own["episode"]], "system": own["system"], "mass": own["mass"]}
     store = from_pandas(make(given), episode="run", labels=labels, columns=["x"])
     assert store.table["episode_id"].tolist() == ["run0", "run1", "run2", "run3"]
@@ -113,8 +115,8 @@ def changed(**values: Any) -> dict[str, list[Any]]:
 @pytest.mark.parametrize(
     ("given", "how", "said"),
     [
-        (changed(frame_index=[0, 1, 2, 2] + columns()["frame_index"][4:]), {}, "in episode 0, frame 2 follows 2"),
-        (changed(frame_index=[0, 1, 2, 4] + columns()["frame_index"][4:]), {}, "in episode 0, frame 4 follows 2"),
+        (changed(frame_index=[0, 1, 2, 2, *columns()["frame_index"][4:]]), {}, "in episode 0, frame 2 follows 2"),
+        (changed(frame_index=[0, 1, 2, 4, *columns()["frame_index"][4:]]), {}, "in episode 0, frame 4 follows 2"),
         (changed(frame_index=[0.5] * 19), {}, "frames are float64; legal: integers, or frame=None"),
         (changed(mass=NUMBERS[:, 2].tolist()), {"labels": ["mass"]}, "'mass' varies in episode 0, so it is no label"),
         (changed(note=[str(i) for i in range(19)]), {}, "'note' varies in episode 0"),
@@ -142,7 +144,7 @@ def test_entries_of_several_shapes():
     missing = changed(u=[None, *columns()["u"][1:]])
     with pytest.raises(StoreError, match="'u' has 1 missing values"):
         from_pandas(arrow(missing))
-    with pytest.raises(TypeError, match="needs a table with .columns or .column_names, got list"):
+    with pytest.raises(TypeError, match=r"needs a table with .columns or .column_names, got list"):
         from_pandas([1, 2])
 
 

@@ -431,7 +431,10 @@ def test_banks_go_to_lerobot_and_lance_and_back(tmp_path, monkeypatch, capsys):
     [
         (("build", "d-clean", "x", "--launcher", "ray", "--workers", 2), "--workers is of the launcher local"),
         (("import", "lerobot", "x", "y"), "info.json does not exist"),
-        (("import", "lerobot", "x", "y", "--labels", "own.txt"), "--labels is own.txt; legal: a file that ends in .csv"),
+        (
+            ("import", "lerobot", "x", "y", "--labels", "own.txt"),
+            "--labels is own.txt; legal: a file that ends in .csv",
+        ),
         (("import", "lerobot", "x", "y", "--labels", "own.csv"), "own.csv cannot be read"),
         (("import", "lerobot", "x", "y", "--scene", "balls"), "--scene is not of lerobot; legal: of cophy"),
         (("import", "fhn", "x", "y", "--sealed", "test"), "--sealed is not of fhn; legal: of lerobot"),

@@ -100,7 +100,9 @@ def export_lerobot(
         require("writing videos", "'sprii[lerobot]'", "av")
     for name, spec in pictures.items():
         if not exact and (spec.shape[0] % 2 or spec.shape[1] % 2):
-            raise StoreError(f"{store.name}: {name!r} is {spec.shape[1]}×{spec.shape[0]}; legal: even sides, or exact=True")
+            raise StoreError(
+                f"{store.name}: {name!r} is {spec.shape[1]}×{spec.shape[0]}; legal: even sides, or exact=True"
+            )
     texts = _texts(table, task, store.name)
     distinct = list(dict.fromkeys(texts))
     index = {text: i for i, text in enumerate(distinct)}
@@ -164,7 +166,11 @@ def _label(name: str) -> str:
 
 def _is_picture(spec: StreamSpec) -> bool:
     shape = spec.shape
-    return spec.dtype == "|u1" and (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, _CHANNELS))) and min(shape[:2]) >= 16
+    return (
+        spec.dtype == "|u1"
+        and (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, _CHANNELS)))
+        and min(shape[:2]) >= 16
+    )
 
 
 def _named(columns: Mapping[str, StreamSpec], names: Mapping[str, str], store: str) -> dict[str, str]:
@@ -176,7 +182,9 @@ def _named(columns: Mapping[str, StreamSpec], names: Mapping[str, str], store: s
         usual = name if "." in name else f"observation.images.{name}" if _is_picture(spec) else f"observation.{name}"
         feature = names.get(name, _NAMES.get(name, usual))
         if not isinstance(feature, str) or not feature or "/" in feature or feature in DEFAULT:
-            raise ValueError(f"the feature of {name!r} is {feature!r}; legal: text without '/', none of {', '.join(DEFAULT)}")
+            raise ValueError(
+                f"the feature of {name!r} is {feature!r}; legal: text without '/', none of {', '.join(DEFAULT)}"
+            )
         if feature in features.values():
             raise ValueError(f"two columns are {feature!r}: {name!r} and another; give names={{column: feature}}")
         features[name] = feature
@@ -358,7 +366,9 @@ def _statistics(values: NDArray[Any], axes: tuple[int, ...] = (0,)) -> dict[str,
     found = {name: np.atleast_1d(getattr(numbers, name)(axis=axes)) for name in ("min", "max", "mean", "std")}
     found["count"] = np.array([len(values)])
     quantiles = np.quantile(numbers, _QUANTILES, axis=axes)
-    return found | {f"q{round(100 * q):02d}": np.atleast_1d(each) for q, each in zip(_QUANTILES, quantiles, strict=True)}
+    return found | {
+        f"q{round(100 * q):02d}": np.atleast_1d(each) for q, each in zip(_QUANTILES, quantiles, strict=True)
+    }
 
 
 def _picture_statistics(frames: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
@@ -410,7 +420,13 @@ def _write_tasks(file: Path, texts: list[str]) -> None:
         "index_columns": [index],
         "column_indexes": [],
         "columns": [
-            {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64", "metadata": None},
+            {
+                "name": "task_index",
+                "field_name": "task_index",
+                "pandas_type": "int64",
+                "numpy_type": "int64",
+                "metadata": None,
+            },
             {"name": None, "field_name": index, "pandas_type": "unicode", "numpy_type": "object", "metadata": None},
         ],
     }

@@ -29,7 +29,6 @@ from sprii_envs.banks.tables import labels_of
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.videos import smaller
 
-FORMAT = "sprii-lerobot"
 _BATCH = 1 << 16
 """Rows of Parquet that are decoded at once."""
 
@@ -48,7 +47,7 @@ class LeRobotStore(Referenced):
         robot: type of the robot, "" if it is not told.
     """
 
-    FORMAT = FORMAT
+    FORMAT, DATA = "sprii-lerobot", "the LeRobot dataset"
 
     def __init__(
         self, root: files.StrPath, table: EpisodeTable, *, sealed: tuple[str, ...] = (), name: str | None = None
@@ -236,7 +235,11 @@ def _table(meta: Meta, labels: Any) -> EpisodeTable:
         table = EpisodeTable({"episode": ids, "system": told.pop("system"), "length": meta.length[ids], **told})
     except ValueError as error:
         raise StoreError(f"{meta.root}: {error}") from None
-    return table if "split" in table else EpisodeTable({c: table[c] for c in table.columns} | {"split": ["train"] * len(ids)})
+    return (
+        table
+        if "split" in table
+        else EpisodeTable({c: table[c] for c in table.columns} | {"split": ["train"] * len(ids)})
+    )
 
 
 def _columns(labels: Any, count: int, name: str) -> dict[str, NDArray[Any]]:
@@ -299,7 +302,7 @@ def import_lerobot(
         if not flag("videos", videos):
             raise ValueError("size and videos=False exclude each other")
     names = [name for name in store.columns if videos or name not in shown]
-    source = store if size is None else _Smaller(store, shown, size)
+    source: Any = store if size is None else _Smaller(store, shown, size)
     origin = {"kind": "lerobot", "robot": store.robot, "fps": store.fps, "size": size, "meta": _identity(store)}
     table = chosen(store, None, unseal=True)
     return copy_store(

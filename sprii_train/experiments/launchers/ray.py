@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sprii_envs.processes import BrokenProcessPool
-
 from sprii_train.experiments.cells import Cell
 from sprii_train.experiments.launchers.base import Told, needed
 from sprii_train.experiments.launchers.remote import EVERY, run_cell, told

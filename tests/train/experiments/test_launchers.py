@@ -434,7 +434,9 @@ def test_a_bank_whose_task_is_lost_goes_on(tmp_path: Path, ray: RayStandIn):
         return given(reference)
 
     ray.get = get  # type: ignore[method-assign]
-    with pytest.raises(BankError, match="a build worker was killed .* finished chunks are kept, the same call resumes"):
+    with pytest.raises(
+        BankError, match=r"a build worker was killed .* finished chunks are kept, the same call resumes"
+    ):
         build(SMALL, tmp_path / "there", elsewhere=RayTasks())
     assert ray.cancelled
     assert len((tmp_path / "there.partial" / "journal").read_text().splitlines()) == 2
