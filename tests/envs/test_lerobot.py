@@ -352,6 +352,8 @@ def shuffle(file: Path) -> None:
         (lambda root: edit(root, codebase_version="v2.1"), "is of version 'v2.1'; legal: v3.x"),
         (lambda root: edit(root, fps=0), "has 0 frames a second"),
         (lambda root: edit(root, features=[]), "info.json is damaged"),
+        (lambda root: edit(root, data_path="../{chunk_index}"), "leads out of the dataset"),
+        (lambda root: edit(root, data_path="{chunk}"), "info.json is damaged: KeyError: 'chunk'"),
         (lambda root: (root / "meta/info.json").unlink(), "info.json does not exist"),
         (lambda root: (root / "meta/tasks.parquet").unlink(), "tasks.parquet is missing"),
         (lambda root: (root / "meta/tasks.parquet").write_bytes(b"x"), "tasks.parquet is damaged"),

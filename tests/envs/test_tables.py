@@ -76,6 +76,16 @@ def test_all_kinds_of_table_are_one_store():
 
 
 @MAKERS
+def test_rows_without_frames_keep_their_order(make):
+    given = columns()
+    del given["frame_index"]
+    mixed = [row for e in (2, 0) for row in range(19) if given["episode_index"][row] == e]
+    store = from_pandas(make({name: [values[i] for i in mixed] for name, values in given.items()}), frame=None)
+    assert store.table["episode"].tolist() == [2, 0]
+    np.testing.assert_array_equal(store.windows("x", [0], [0], 4)[0], NUMBERS[:4])
+
+
+@MAKERS
 def test_other_names_and_labels_that_lie_elsewhere(make):
     given = columns()
     for name in ("system", "split", "mass"):

@@ -426,6 +426,15 @@ def test_banks_go_to_lerobot_and_lance_and_back(tmp_path, monkeypatch, capsys):
     assert "every checksum holds" in bank("verify", tmp_path / "lance")
 
 
+def test_a_bank_is_not_begun_without_ray(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for bank in ("d-clean", "burgers"):
+        status, _, err = in_process(monkeypatch, capsys, "bank", "build", bank, tmp_path / "x", "--launcher", "ray")
+        assert status == 2
+        assert "the launcher ray needs ray: pip install ray, or the extra 'ray'" in err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

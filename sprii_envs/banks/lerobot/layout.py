@@ -122,9 +122,9 @@ def read_meta(root: Path) -> Meta:
             if name not in COUNTED and told["dtype"] != "string"
         }
         fps, sealed = float(info["fps"]), tuple(map(str, sprii.get("sealed", ())))
-        data, video = str(info["data_path"]), str(info.get("video_path"))
+        data, video = _pattern(info["data_path"]), _pattern(info.get("video_path") or "")
         splits = {str(name): _range(text) for name, text in dict(info.get("splits", {})).items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise StoreError(f"{place} is damaged: {type(error).__name__}: {error}") from error
     if not fps > 0:
         raise StoreError(f"{place} has {fps:g} frames a second; legal: a positive number")
@@ -146,6 +146,14 @@ def _feature(name: str, told: Mapping[str, Any], transitions: bool, scalar: bool
     if kind == "number" and np.dtype(told["dtype"]).kind not in "biuf":
         raise ValueError(f"feature {name!r} is of {told['dtype']!r}")
     return Feature(name, shape, kind, "transition" if transitions else "observation", gray)
+
+
+def _pattern(text: Any) -> str:
+    """A pattern of paths in the dataset; ValueError for one that leads out of it, KeyError for an unknown part."""
+    place = Path(text.format(video_key="key", chunk_index=0, file_index=0))
+    if place.is_absolute() or ".." in place.parts:
+        raise ValueError(f"the path {text!r} leads out of the dataset")
+    return text
 
 
 def _range(text: Any) -> range:
