@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from gymnasium.error import DependencyNotInstalled
 
-_DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow"}
+_DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow", "lance": "pylance"}
 """Import name → name that pip knows, where they differ."""
 
 

@@ -11,12 +11,22 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing.connection import wait as wait_for
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-__all__ = ["BrokenProcessPool", "in_order", "job", "pool", "without_interrupts"]
+
+class InOrder(Protocol):
+    """Runs `work(item)` for each item somewhere, and gives the results in their order.
+
+    `work` can be pickled; BrokenProcessPool where a worker was lost.
+    """
+
+    def __call__(self, work: Callable[[T], R], items: Iterable[T]) -> Generator[R]: ...
+
+
+__all__ = ["BrokenProcessPool", "InOrder", "in_order", "job", "pool", "without_interrupts"]
 
 _JOB: tuple[Any, ...] = ()
 

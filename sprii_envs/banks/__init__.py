@@ -18,10 +18,13 @@ from sprii_envs.banks.protocols import (
 from sprii_envs.banks.recorded import RecordedBank, Recording, StreamSpec
 from sprii_envs.banks.storage import FORMAT, BankError
 from sprii_envs.banks.store import ArrayStore, Store, StoreError, Stream, open_store, register_store
+from sprii_envs.banks.tables import from_pandas
 
 register_store(FORMAT, Bank.open)
 register_store("sprii-histories", "sprii_envs.overcooked.bank:HistoryBank")
 register_store("sprii-minari", "sprii_envs.banks.minari:MinariWindows.open")
+register_store("sprii-lerobot", "sprii_envs.banks.lerobot:LeRobotStore.load")
+register_store("sprii-lance", "sprii_envs.banks.lance:LanceStore.open")
 
 __all__ = [
     "D_CLEAN",
@@ -45,6 +48,7 @@ __all__ = [
     "StreamSpec",
     "UniformSegments",
     "build",
+    "from_pandas",
     "open_store",
     "register",
     "register_protocol",

@@ -20,7 +20,7 @@ import platform
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import as_completed
-from functools import cache
+from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from sprii_envs.banks.protocols import BankProtocol
 from sprii_envs.banks.simulate import Chunk
 from sprii_envs.banks.storage import BankError, Column
 from sprii_envs.dependencies import PackageImportError
-from sprii_envs.processes import BrokenProcessPool, job, pool, without_interrupts
+from sprii_envs.processes import BrokenProcessPool, InOrder, job, pool, without_interrupts
 from sprii_envs.registration import importable_elsewhere, registered, world_of
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.world import draw_states
@@ -67,6 +67,7 @@ def build(
     progress: Progress | None = None,
     overwrite: bool = False,
     wait: bool = False,
+    elsewhere: InOrder | None = None,
 ) -> Bank:
     """Build the bank of `protocol` at `path`, or open it if it is already there.
 
@@ -79,6 +80,9 @@ def build(
     raising an error.
 
     A link at `path` stays: what it leads to is built or replaced.
+
+    `elsewhere` builds chunks in place of these processes, such as on other machines: all see `path` under that name,
+    and have the same packages.
 
     Raises BankError, always naming the path: too little disk space (checked before anything is written; if
     space runs out midway, the finished chunks stay in `path.partial` and the same call resumes), another
@@ -97,7 +101,7 @@ def build(
             with storage.lock(path, wait):
                 files.recover(path)
                 if not _finished(protocol, path, overwrite):
-                    _Build(protocol, path).run(workers, progress, overwrite)
+                    _Build(protocol, path).run(workers, progress, overwrite, elsewhere)
                 _remove_left(protocol, path)
     return Bank.open(place)
 
@@ -179,12 +183,12 @@ class _Build:
         self.room = self._room()
         self.done: set[int] = set()
 
-    def run(self, workers: int, progress: Progress | None, overwrite: bool) -> None:
-        if workers > 1:
+    def run(self, workers: int, progress: Progress | None, overwrite: bool, elsewhere: InOrder | None) -> None:
+        if workers > 1 or elsewhere is not None:
             self._check_importable()
         with _disk_errors(self.path, self._needed):
             self.done = self._take_up(overwrite)
-            self._simulate(workers, progress)
+            self._simulate(workers, progress, elsewhere)
             self._finish()
 
     def _check_importable(self) -> None:
@@ -200,7 +204,7 @@ class _Build:
                     "own, or build with workers=1"
                 )
 
-    def _simulate(self, workers: int, progress: Progress | None) -> None:
+    def _simulate(self, workers: int, progress: Progress | None, elsewhere: InOrder | None) -> None:
         todo = [chunk for chunk in self.chunks if chunk.number not in self.done]
         total = self.protocol.episodes
         finished = total - sum(chunk.end - chunk.begin for chunk in todo)
@@ -210,7 +214,7 @@ class _Build:
             with (
                 self._nothing_kept_if_empty(),
                 open(self.partial / "journal", "a", encoding="ascii") as journal,
-                contextlib.closing(self._digests(todo, workers)) as digests,
+                contextlib.closing(self._digests(todo, workers, elsewhere)) as digests,
             ):
                 for chunk, digest in digests:
                     journal.write(f"{chunk.number} {digest}\n")
@@ -332,15 +336,19 @@ class _Build:
                     left -= len(piece)
         return digest.hexdigest()
 
-    def _digests(self, todo: list[Chunk], workers: int) -> Generator[tuple[Chunk, str]]:
+    def _digests(self, todo: list[Chunk], workers: int, elsewhere: InOrder | None) -> Generator[tuple[Chunk, str]]:
         """Build the chunks, in any order, and yield each with its digest once its bytes are on the disk."""
         kept = (self.protocol, self.systems.values, self.targets)
-        if workers == 1:
+        if workers == 1 and elsewhere is None:
             for chunk in todo:
                 yield chunk, _build_chunk(*kept, chunk)
             return
         packed = pickle.dumps((registered(self.protocol.env_id), kept))
         try:
+            if elsewhere is not None:
+                with contextlib.closing(elsewhere(partial(_task, packed), todo)) as digests:
+                    yield from zip(todo, digests, strict=True)
+                return
             with pool(min(workers, len(todo)), packed) as executor:
                 with without_interrupts():
                     futures = {executor.submit(_work, chunk): chunk for chunk in todo}
@@ -509,17 +517,22 @@ def _write(file: io.FileIO, block: memoryview) -> None:
 
 
 def _work(chunk: Chunk) -> str:
-    return _build_chunk(*_unpacked(), chunk)
+    (packed,) = job()
+    return _task(packed, chunk)
 
 
-@cache
-def _unpacked() -> tuple[BankProtocol, NDArray[np.float64], tuple[tuple[Path, Column], ...]]:
+def _task(packed: bytes, chunk: Chunk) -> str:
+    return _build_chunk(*_unpacked(packed), chunk)
+
+
+@lru_cache(maxsize=1)
+def _unpacked(packed: bytes) -> tuple[BankProtocol, NDArray[np.float64], tuple[tuple[Path, Column], ...]]:
     """What every chunk needs, the registration of the world included; BankError if its classes are not found.
 
     A chunk unpacks it, so that its error reaches the parent.
     """
     try:
-        own, kept = pickle.loads(*job())
+        own, kept = pickle.loads(packed)
         if own is not None:
             own.here()
     except (ImportError, AttributeError, ValueError) as error:

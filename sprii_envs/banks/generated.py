@@ -19,7 +19,7 @@ from sprii_envs.arguments import WORKERS, integer, shown
 from sprii_envs.banks import storage
 from sprii_envs.banks.recorded import MANIFEST, RecordedBank, Recording, StreamSpec
 from sprii_envs.banks.store import StoreError
-from sprii_envs.processes import BrokenProcessPool, in_order
+from sprii_envs.processes import BrokenProcessPool, InOrder, in_order
 
 Labels = dict[str, Any]
 Arrays = Mapping[str, NDArray[Any]]
@@ -81,13 +81,19 @@ class GeneratedProtocol(ABC):
 
 
 def build_generated(
-    protocol: GeneratedProtocol, path: files.StrPath, *, workers: int = 1, progress: Progress | None = None
+    protocol: GeneratedProtocol,
+    path: files.StrPath,
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+    elsewhere: InOrder | None = None,
 ) -> RecordedBank:
     """Build the bank of `protocol` at `path`, or open it if it is there already.
 
     After a kill the same call goes on behind the last episode that was written, and ends in the same bytes, as it does
     for any number of `workers` (processes, started by "spawn": with more than one, a script needs the usual
-    `if __name__ == "__main__":`). `progress(done, total)` counts episodes.
+    `if __name__ == "__main__":`). `progress(done, total)` counts episodes. `elsewhere` makes episodes in place of these
+    processes, such as on other machines; they are written here.
 
     Raises:
         ValueError: for no number of workers.
@@ -102,7 +108,8 @@ def build_generated(
     def episodes(recording: Recording) -> Episodes:
         chunks = [plan[i : i + protocol.together] for i in range(recording.done, len(plan), protocol.together)]
         make = functools.partial(_made, protocol)
-        with closing(in_order(make, chunks, min(workers, max(1, len(chunks))))) as made:
+        several = elsewhere or functools.partial(in_order, workers=min(workers, max(1, len(chunks))))
+        with closing(several(make, chunks)) as made:
             for labels, arrays in made:
                 for i, each in enumerate(labels):
                     yield each, {name: array[i] for name, array in arrays.items()}
@@ -122,12 +129,15 @@ def record_episodes(
     size: int,
     episodes: Callable[[Recording], Episodes],
     progress: Progress | None = None,
+    *,
+    sealed: tuple[str, ...] = (),
 ) -> RecordedBank:
     """Write the bank of an origin, or open it if it is there already.
 
     Args:
         total: episodes of the bank, for `progress`; size: bytes of all arrays, for which there must be room.
         episodes: gives those behind the ones that a recording has.
+        sealed: splits kept for one last evaluation.
 
     Raises:
         StoreError: see `build_generated`.
@@ -136,7 +146,7 @@ def record_episodes(
     bank = _opened(path, origin)
     if bank is None:
         _check_room(files.absolute(path), size, streams)
-        with _errors(path), Recording(path, streams, origin) as recording:
+        with _errors(path), Recording(path, streams, origin, sealed) as recording:
             tell(recording.done, total)
             with closing(episodes(recording)) as left:
                 for labels, arrays in left:

@@ -105,6 +105,39 @@ def split_of(store: Store, name: str, unseal: bool, error: type[ValueError] = St
     return store.table.select(name)
 
 
+def ranges_in(
+    name: str,
+    table: EpisodeTable,
+    order: NDArray[np.int64],
+    column: str,
+    fewer: int,
+    episodes: ArrayLike,
+    starts: ArrayLike,
+    length: int,
+) -> Ranges:
+    """Rows of a store's table and the steps of windows of episodes, by their ids or as rows that know their table.
+
+    Args:
+        name: of the store; column: of it, which has `fewer` entries than an episode has observations.
+        order: `table.by_episode()`.
+
+    Raises:
+        StoreError: for an unknown episode, rows of another store's table, and a window that is not inside its episode.
+    """
+    try:
+        located = table.locate(episodes)
+        if isinstance(located, TableRows):
+            rows = np.asarray(located)
+        else:
+            ids, known = np.atleast_1d(integer_array("episodes", located)), table["episode"]
+            rows = order[np.searchsorted(known, ids, sorter=order).clip(max=len(known) - 1)]
+            if (wrong := known[rows] != ids).any():
+                raise ValueError(f"no episode {few(np.unique(ids[wrong]))}")
+        return ranges(table["length"], fewer, rows, starts, length, column, table["episode"])
+    except ValueError as error:
+        raise StoreError(f"{name}: {error}") from None
+
+
 def sealed_names(sealed: Any) -> tuple[str, ...]:
     """Splits to seal as a tuple; StoreError for text, whose letters would each be one."""
     if isinstance(sealed, str):
@@ -258,26 +291,9 @@ class ArrayStore(WindowStore):
         (n, length, rate, *item), a slower one holds its last entry. StoreError for an unknown column or episode, rows
         of another store's table, and for a window that is not inside its episode.
         """
-        stream = self.stream(column)
-        try:
-            where = ranges(
-                self.table["length"], stream.per == "transition", self._rows(episodes), starts, length, column,
-                self.table["episode"],
-            )  # fmt: skip
-        except ValueError as error:
-            raise StoreError(f"{self.name}: {error}") from None
+        stream, fewer = self.stream(column), self.stream(column).per == "transition"
+        where = ranges_in(self.name, self.table, self._order, column, fewer, episodes, starts, length)
         return stream.windows(where, self._offsets[column])
-
-    def _rows(self, episodes: ArrayLike) -> NDArray[np.int64]:
-        """Where episodes stand in the table, by their ids or as rows that know their table."""
-        located = self.table.locate(episodes)
-        if isinstance(located, TableRows):
-            return np.asarray(located)
-        ids, known = np.atleast_1d(integer_array("episodes", located)), self.table["episode"][self._order]
-        at = np.searchsorted(known, ids).clip(max=len(known) - 1)
-        if (wrong := known[at] != ids).any():
-            raise ValueError(f"no episode {few(np.unique(ids[wrong]))}")
-        return self._order[at]
 
     def verify(self, *, checksums: bool = True) -> None:
         """StoreError if the arrays are no longer those that the fingerprint was taken of."""
@@ -285,8 +301,10 @@ class ArrayStore(WindowStore):
             raise StoreError(f"{self.name}: its arrays have changed since the fingerprint was taken")
 
 
-Opener = Callable[[Path], Store]
+Opener = Callable[[Any], Store]
 _OPENERS: dict[str, Opener | str] = {}
+_REMOTE = "sprii-lance"
+"""The format of stores that lie at a URI, where no `bank.json` names one."""
 
 
 def register_store(format: str, opener: Opener | str) -> None:
@@ -312,17 +330,23 @@ def read_manifest(folder: Path, remedy: str = "") -> dict[str, Any]:
 
 
 def open_store(path: files.StrPath) -> Store:
-    """The store in a folder, of whichever format its `bank.json` names.
+    """The store in a folder, of whichever format its `bank.json` names; or in Lance at a URI, such as s3://bucket/store.
 
     Raises:
         StoreError: if there is none or only its beginning, or nobody registered the format.
     """
+    if "://" in os.fspath(path):
+        return _opener(_REMOTE)(path)
     folder = files.absolute(path)
-    manifest = read_manifest(folder)
-    opener = _OPENERS.get(str(manifest.get("format")))
-    if opener is None:
-        raise StoreError(f"{folder} is of format {manifest.get('format')!r}; registered: {', '.join(sorted(_OPENERS))}")
-    return (resolve_name(opener) if isinstance(opener, str) else opener)(folder)
+    format = read_manifest(folder).get("format")
+    if not isinstance(format, str) or format not in _OPENERS:
+        raise StoreError(f"{folder} is of format {format!r}; registered: {', '.join(sorted(_OPENERS))}")
+    return _opener(format)(folder)
+
+
+def _opener(format: str) -> Opener:
+    opener = _OPENERS[format]
+    return resolve_name(opener) if isinstance(opener, str) else opener
 
 
 def _stream(column: str, values: Any, lengths: NDArray[np.int64], name: str) -> Stream:

@@ -96,14 +96,12 @@ class EpisodeTable:
 
     @classmethod
     def from_frame(cls, frame: Any) -> Self:
-        """A table from a pandas or polars DataFrame, or anything with `.columns` and `[name].to_numpy()`."""
-        if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
-            raise TypeError(f"from_frame needs .columns and frame[name], got {type(frame).__name__}")
-        columns = {}
-        for name in frame.columns:
-            series = frame[name]
-            columns[name] = series.to_numpy() if hasattr(series, "to_numpy") else np.asarray(series)
-        return cls(columns)
+        """A table from what has a row an episode: a pandas or polars DataFrame, `datasets.Dataset` or `pyarrow.Table`.
+
+        TypeError for what has neither `.columns` nor `.column_names`, or no `[name]`. `banks.from_pandas` takes tables
+        with a row a step.
+        """
+        return cls(frame_columns(frame))
 
     from_pandas = from_frame
 
@@ -316,6 +314,16 @@ class EpisodeTable:
                 raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, of {len(table)} episodes")
         table.rows = _frozen(rows)
         return table
+
+
+def frame_columns(frame: Any) -> dict[str, Any]:
+    """Columns of a data frame by name; TypeError for what has none, see `EpisodeTable.from_frame`."""
+    names = getattr(frame, "column_names", None)  # of Arrow, whose `columns` are the arrays
+    names = getattr(frame, "columns", None) if names is None else names
+    if names is None or not hasattr(frame, "__getitem__"):
+        raise TypeError(f"from_frame needs .columns and frame[name], got {type(frame).__name__}")
+    series = {str(name): frame[name] for name in names}
+    return {name: each.to_numpy() if hasattr(each, "to_numpy") else np.asarray(each) for name, each in series.items()}
 
 
 def factorize(values: NDArray[Any]) -> tuple[Rows, int]:

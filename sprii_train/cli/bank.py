@@ -15,6 +15,7 @@ from sprii_train.terminal import console
 if TYPE_CHECKING:
     from sprii_envs.banks import RecordedBank, Store
     from sprii_envs.banks.generated import GeneratedProtocol, Progress
+    from sprii_envs.processes import InOrder
 
 
 @dataclass
@@ -41,6 +42,8 @@ class Build:
     """Seed of systems, starts and actions; by default as the protocol says."""
     plugin: str | None = None
     """A module of yours that is imported first and registers a protocol."""
+    launcher: Literal["local", "ray"] = "local"
+    """Where shards are built: processes here, or tasks of a Ray cluster whose machines all see the path."""
 
     def run(self) -> None:
         """Build with a progress bar."""
@@ -54,6 +57,8 @@ class Build:
         given = {"frames": self.frames, "rollouts": self.rollouts, "seed": self.seed}
         changes = {name: value for name, value in given.items() if value is not None}
         check_workers(self.workers)
+        if self.workers is not None and self.launcher != "local":
+            raise ValueError(f"--workers is of the launcher local; {self.launcher} uses the CPUs of its cluster")
         if self.plugin is not None:
             load_plugin(self.plugin)
         workers = (os.cpu_count() or 1) if self.workers is None else self.workers
@@ -69,7 +74,14 @@ class Build:
         if self.no_frames:
             protocol = protocol.replace(frames=None)
         with _bar() as progress:
-            bank = build(protocol, self.path, workers=workers, overwrite=self.overwrite, progress=progress)
+            bank = build(
+                protocol,
+                self.path,
+                workers=workers,
+                overwrite=self.overwrite,
+                progress=progress,
+                elsewhere=self._elsewhere(),
+            )
         print(bank.describe())
 
     def _build_generated(self, protocol: "GeneratedProtocol", workers: int) -> None:
@@ -95,8 +107,16 @@ class Build:
                 changes[split] = integer(f"--pairs of {split}", count, least=int(split == "train"))
         protocol = replace(protocol, **changes)
         with _bar() as progress:
-            bank = build_generated(protocol, self.path, workers=workers, progress=progress)
+            bank = build_generated(protocol, self.path, workers=workers, progress=progress, elsewhere=self._elsewhere())
         print(described(bank, self.path))
+
+    def _elsewhere(self) -> "InOrder | None":
+        """What builds shards in place of processes here."""
+        if self.launcher == "local":
+            return None
+        from sprii_train.experiments.launchers.ray import RayTasks
+
+        return RayTasks()
 
 
 def _generated() -> "dict[str, GeneratedProtocol]":
@@ -113,6 +133,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "fhn": (),
     "cophy": ("scene", "objects", "variant", "splits", "size", "no_videos", "drop", "workers"),
     "rh20t": ("config", "camera", "size", "high_frequency", "joints", "rating", "calibration", "seed", "workers"),
+    "lerobot": ("size", "no_videos", "labels", "sealed"),
 }
 """What was published → the options of its import."""
 
@@ -121,9 +142,9 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 class Import:
     """Read published data into a bank."""
 
-    data: Positional[Literal["burgers", "fhn", "cophy", "rh20t"]]
+    data: Positional[Literal["burgers", "fhn", "cophy", "rh20t", "lerobot"]]
     """What was published: HDF5 of Burgers' equation or MAT of FitzHugh–Nagumo's, see docs/envs/fields.md; CoPhy, see
-    docs/envs/cophy.md; or RH20T, see docs/robots.md."""
+    docs/envs/cophy.md; RH20T, see docs/robots.md; or a LeRobot dataset, see docs/stores.md."""
     source: Positional[Path]
     """Folder of the published files."""
     path: Positional[Path]
@@ -140,9 +161,10 @@ class Import:
     splits: Path | None = None
     """Of CoPhy: folder of the lists of ids; by default `splits` in the source."""
     size: int | None = None
-    """Of CoPhy and RH20T: pixels along a side of the pictures that are kept; by default 112 and 96."""
+    """Of CoPhy, RH20T and LeRobot: pixels along a side of the pictures that are kept; by default 112, 96, or as they
+    are."""
     no_videos: Annotated[bool, FlagCreatePairsOff] = False
-    """Of CoPhy: read no videos; pictures are drawn from the states."""
+    """Of CoPhy and LeRobot: read no videos; CoPhy's pictures are drawn from the states."""
     drop: Annotated[bool, FlagCreatePairsOff] = False
     """Of CoPhy: leave damaged examples out rather than stop; the bank lists them."""
     config: int | None = None
@@ -161,12 +183,16 @@ class Import:
     """Of RH20T: seed of the permutation of tasks into splits; by default 0."""
     workers: int | None = None
     """Of CoPhy and RH20T: processes; by default one a core."""
+    labels: Path | None = None
+    """Of LeRobot: CSV or Parquet of labels, with a column `episode` or a row for each; by default tasks are systems."""
+    sealed: tuple[str, ...] = ()
+    """Of LeRobot: splits kept for one last evaluation."""
 
     def run(self) -> None:
         """Read with a progress bar."""
         for name in dict.fromkeys(option for options in _OPTIONS.values() for option in options):
-            if getattr(self, name) not in (None, False) and name not in _OPTIONS[self.data]:
-                legal = " and ".join(data for data, options in _OPTIONS.items() if name in options)
+            if getattr(self, name) not in (None, False, ()) and name not in _OPTIONS[self.data]:
+                legal = ", ".join(data for data, options in _OPTIONS.items() if name in options)
                 raise ValueError(f"--{name.replace('_', '-')} is not of {self.data}; legal: of {legal}")
         with _bar() as progress:
             bank = self._read(progress)
@@ -175,6 +201,19 @@ class Import:
     def _read(self, progress: "Progress") -> "RecordedBank":
         if self.data == "rh20t":
             return self._read_rh20t(progress)
+        if self.data == "lerobot":
+            from sprii_envs.banks.lerobot import import_lerobot
+
+            labels = None if self.labels is None else _labels(self.labels)
+            return import_lerobot(
+                self.source,
+                self.path,
+                labels,
+                sealed=self.sealed or None,
+                videos=not self.no_videos,
+                size=self.size,
+                progress=progress,
+            )
         if self.data != "cophy":
             from sprii_envs.fields.published import import_burgers, import_fhn
 
@@ -217,34 +256,83 @@ class Import:
         return import_rh20t(self.source, self.path, **{"workers": os.cpu_count() or 1, **given}, progress=progress)
 
 
+def _labels(file: Path) -> object:
+    """A table of labels; ValueError for what is none."""
+    from sprii_envs.dependencies import require
+
+    require("reading labels", "'sprii[lerobot]'", "pyarrow")
+    import pyarrow as pa
+    import pyarrow.csv as csv
+    import pyarrow.parquet as parquet
+
+    read = {".csv": csv.read_csv, ".parquet": parquet.read_table}.get(file.suffix)
+    if read is None:
+        raise ValueError(f"--labels is {file}; legal: a file that ends in .csv or .parquet")
+    try:
+        return read(file)
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+
+
 @dataclass
 class Export:
-    """Write a bank in the layout of published data."""
+    """Write a bank in the layout of published data, or in another format."""
 
-    data: Positional[Literal["cophy"]]
-    """Whose layout, see docs/envs/cophy.md."""
+    data: Positional[Literal["cophy", "lerobot", "lance"]]
+    """Whose layout: CoPhy's, see docs/envs/cophy.md; a LeRobot dataset's or Lance's, see docs/stores.md."""
     bank: Positional[Path]
     """Folder of the bank."""
-    path: Positional[Path]
-    """Folder that becomes what is published as `CoPhy_224`."""
-    size: int = 224
-    """Pixels along a side of the videos, even."""
+    path: Positional[str]
+    """Folder that is made, of CoPhy what is published as `CoPhy_224`; of Lance also a URI, such as s3://bucket/store."""
+    size: int | None = None
+    """Of CoPhy: pixels along a side of the videos, even; by default 224."""
     workers: int | None = None
-    """Processes; by default one a core."""
+    """Of CoPhy: processes; by default one a core."""
+    fps: int | None = None
+    """Of LeRobot: frames a second; by default 30."""
+    task: str | None = None
+    """Of LeRobot: the label that is the text of the task."""
+    exact: Annotated[bool, FlagCreatePairsOff] = False
+    """Of LeRobot: keep every pixel, in larger videos."""
+    unseal: Annotated[bool, FlagCreatePairsOff] = False
+    """Of LeRobot and Lance: write sealed splits, too."""
 
     def run(self) -> None:
         """Write with a progress bar."""
-        import os
-
         from sprii_envs.banks import open_store
-        from sprii_envs.cophy.exporting import export_cophy
 
+        options = {"cophy": ("size", "workers"), "lerobot": ("fps", "task", "exact", "unseal"), "lance": ("unseal",)}
+        for name in dict.fromkeys(option for several in options.values() for option in several):
+            if getattr(self, name) not in (None, False) and name not in options[self.data]:
+                told = ", ".join(data for data, several in options.items() if name in several)
+                raise ValueError(f"--{name} is not of {self.data}; legal: of {told}")
         check_workers(self.workers)
-        workers = (os.cpu_count() or 1) if self.workers is None else self.workers
         store = open_store(self.bank)
         with _bar() as progress:
-            export_cophy(store, self.path, size=self.size, workers=workers, progress=progress)
-        print(f"{self.path}: {len(store.table):,} examples of {store.name}")
+            count = self._write(store, progress)
+        print(f"{self.path}: {_counted(count, 'example' if self.data == 'cophy' else 'episode')} of {store.name}")
+
+    def _write(self, store: "Store", progress: "Progress") -> int:
+        """How many episodes were written."""
+        import os
+
+        if self.data == "cophy":
+            from sprii_envs.cophy.exporting import export_cophy
+
+            workers, size = self.workers or os.cpu_count() or 1, 224 if self.size is None else self.size
+            export_cophy(store, Path(self.path), size=size, workers=workers, progress=progress)
+            return len(store.table)
+        if self.data == "lance":
+            from sprii_envs.banks.lance import write_lance
+
+            return len(write_lance(store, self.path, unseal=self.unseal, progress=progress).table)
+        from sprii_envs.banks.lerobot import LeRobotStore, export_lerobot
+
+        fps = 30 if self.fps is None else self.fps
+        export_lerobot(
+            store, self.path, fps=fps, task=self.task, exact=self.exact, unseal=self.unseal, progress=progress
+        )
+        return len(LeRobotStore.open(self.path).table)
 
 
 @contextmanager

@@ -438,9 +438,57 @@ def test_scenes_of_rh20t_are_imported_and_what_is_left_out_is_told(tmp_path, mon
     assert "task_0001_user_0004_scene_0001_cfg_0001: its rating is 0, wanted at least 2" in said
 
 
+def test_banks_go_to_lerobot_and_lance_and_back(tmp_path, monkeypatch, capsys):
+    for package in ("pyarrow", "av", "lance"):
+        pytest.importorskip(package)
+    from sprii_envs.banks import D_CLEAN, build, open_store
+
+    def bank(*arguments):
+        status, said, err = in_process(monkeypatch, capsys, "bank", *arguments)
+        assert not status, err
+        return said
+
+    built = build(D_CLEAN.replace(systems={"train": 3, "validation": 1}, rollouts=2, frames=16), tmp_path / "bank")
+    said = bank("export", "lerobot", built.path, tmp_path / "data", "--task", "drag", "--fps", 10, "--exact")
+    assert said.endswith(f"{tmp_path / 'data'}: 8 episodes of {built.path}\n")
+    (tmp_path / "own.csv").write_text("episode,system,split\n5,left,train\n2,right,final\n")
+    said = bank(
+        "import", "lerobot", tmp_path / "data", tmp_path / "back", "--labels", tmp_path / "own.csv", "--sealed", "final"
+    )
+    assert "final                     1 episode of 1 system (sealed)" in said
+    assert "observation.images.frames 16×16 uint8" in said
+    back = open_store(tmp_path / "back")
+    assert (back.windows("observation.state", [5], [0], 9) == built.windows("states", [5], [0], 9)).all()
+    assert (back.windows("observation.images.frames", [2], [3], 5) == built.windows("frames", [2], [3], 5)).all()
+    said = bank("export", "lance", built.path, tmp_path / "lance")
+    assert said.endswith(f"{tmp_path / 'lance'}: 8 episodes of {built.path}\n")
+    assert bank("info", tmp_path / "lance").startswith(f"sprii-lance bank at {tmp_path / 'lance'}\n  episodes")
+    assert "every checksum holds" in bank("verify", tmp_path / "lance")
+
+
+def test_a_bank_is_not_begun_without_ray(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for bank in ("d-clean", "burgers"):
+        status, _, err = in_process(monkeypatch, capsys, "bank", "build", bank, tmp_path / "x", "--launcher", "ray")
+        assert status == 2
+        assert "the launcher ray needs ray: pip install ray, or the extra 'ray'" in err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("build", "d-clean", "x", "--launcher", "ray", "--workers", 2), "--workers is of the launcher local"),
+        (("import", "lerobot", "x", "y"), "info.json does not exist"),
+        (
+            ("import", "lerobot", "x", "y", "--labels", "own.txt"),
+            "--labels is own.txt; legal: a file that ends in .csv",
+        ),
+        (("import", "lerobot", "x", "y", "--labels", "own.csv"), "own.csv cannot be read"),
+        (("import", "lerobot", "x", "y", "--scene", "balls"), "--scene is not of lerobot; legal: of cophy"),
+        (("import", "fhn", "x", "y", "--sealed", "test"), "--sealed is not of fhn; legal: of lerobot"),
+        (("export", "lance", "x", "y", "--fps", 9), "--fps is not of lance; legal: of lerobot"),
+        (("export", "cophy", "x", "y", "--unseal"), "--unseal is not of cophy; legal: of lerobot, lance"),
         (("build", "cophy-balls4", "x", "--frames", 8), "--frames is not of cophy-balls4; legal: --pairs, --seed and"),
         (("build", "cophy-balls4", "x", "--pairs", 0, 1, 1), "--pairs of train is 0; legal: an integer >= 1"),
         (("build", "burgers", "x", "--pairs", 1, 1, 1), "--pairs is not of burgers; legal: --seed and --workers"),
@@ -451,17 +499,19 @@ def test_scenes_of_rh20t_are_imported_and_what_is_left_out_is_told(tmp_path, mon
         (("import", "cophy", "x", "y", "--scene", "balls", "--objects", 7), "objects is 7"),
         (("import", "cophy", "x", "y", "--scene", "collision"), "collisionCF is missing"),
         (("import", "cophy", "x", "y", "--additional"), "--additional is not of cophy; legal: of burgers"),
-        (("import", "burgers", "x", "y", "--size", 9), "--size is not of burgers; legal: of cophy"),
+        (("import", "burgers", "x", "y", "--size", 9), "--size is not of burgers; legal: of cophy, rh20t, lerobot"),
         (("import", "cophy", "x", "y", "--scene", "collision", "--size", 9, "--no-videos"), "exclude each other"),
         (("export", "cophy", "x", "y"), "bank.json does not exist"),
         (("import", "rh20t", "x", "y", "--drop"), "--drop is not of rh20t; legal: of cophy"),
         (("import", "cophy", "x", "y", "--config", 2), "--config is not of cophy; legal: of rh20t"),
-        (("import", "fhn", "x", "y", "--size", 9), "--size is not of fhn; legal: of cophy and rh20t"),
+        (("import", "fhn", "x", "y", "--size", 9), "--size is not of fhn; legal: of cophy, rh20t, lerobot"),
         (("import", "rh20t", "x", "y", "--config", 2), "Layout.camera is None; legal: a serial"),
         (("import", "rh20t", "x", "y"), "x is missing; it holds a folder a scene"),
     ],
 )
-def test_what_no_bank_of_cophy_is_asked_for(arguments, said, tmp_path, monkeypatch, capsys):
+def test_what_no_bank_is_asked_for(arguments, said, tmp_path, monkeypatch, capsys):
+    if "lerobot" in arguments:
+        pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
     status, out, err = in_process(monkeypatch, capsys, "bank", *arguments)
     assert status == 2

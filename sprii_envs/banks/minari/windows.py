@@ -1,13 +1,5 @@
-"""A Minari dataset as a store: its episodes by their labels, and windows of its columns.
+"""A Minari dataset as a store: its episodes by their labels, and windows of its columns."""
 
-folder/
-  episodes.npz   the EpisodeTable
-  bank.json      where the dataset lies, sealed splits, sizes and SHA-256 of the dataset's files
-"""
-
-import hashlib
-import json
-import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,19 +13,17 @@ from sprii_envs import files
 from sprii_envs.banks.minari.metadata import from_minari
 from sprii_envs.banks.minari.package import opened, package, reading
 from sprii_envs.banks.ranges import ranges
-from sprii_envs.banks.store import StoreError, WindowStore, sealed_names, split_of, with_splits
+from sprii_envs.banks.referenced import Referenced
+from sprii_envs.banks.store import StoreError, sealed_names
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.relations.coercion import integer_array
 from sprii_envs.relations.rows import TableRows
 from sprii_envs.relations.table import few
 
-FORMAT, SCHEMA = "sprii-minari", 1
-_MANIFEST, _TABLE = "bank.json", "episodes.npz"
-_REMEDY = "remove the folder and save it again"
 _STEPS = ("actions", "rewards", "terminations", "truncations")
 
 
-class MinariWindows(WindowStore):
+class MinariWindows(Referenced):
     """A `Store` of a MinariDataset (or the local one of an id), of the episodes of its `table`.
 
     `table` is `from_minari(dataset)`, any selection from it, or one with more columns: a dataset has no splits unless
@@ -49,6 +39,8 @@ class MinariWindows(WindowStore):
         dataset: the MinariDataset.
     """
 
+    FORMAT, DATA = "sprii-minari", "the Minari dataset"
+
     def __init__(
         self,
         dataset: Any,
@@ -62,7 +54,6 @@ class MinariWindows(WindowStore):
         from minari.dataset.minari_storage import MinariStorage, is_image_space
 
         self.dataset = opened(dataset)
-        self.name: str = self.dataset.id if name is None else name
         table = from_minari(self.dataset) if table is None else table
         unknown = np.setdiff1d(table["episode"], self.dataset.episode_indices)
         if len(unknown):
@@ -73,8 +64,7 @@ class MinariWindows(WindowStore):
             kept = _kept_sealed(storage.metadata, table) if sealed is None else sealed_names(sealed)
             if self._data != storage.data_path:
                 self._storage = MinariStorage.read(self._data)
-        self.sealed_splits = kept
-        self.table, self.splits = with_splits(table, kept, self.name)
+        super().__init__(self._data, table, sealed=kept, name=self.dataset.id if name is None else name)
         order = np.argsort(table["episode"])
         self._ids, self._lengths = table["episode"][order], table["length"][order]
         spaces = (self.dataset.observation_space, self.dataset.action_space)
@@ -84,7 +74,6 @@ class MinariWindows(WindowStore):
         self._revision = files.revision(self._place)
         self._sliced = hdf5 and not self._jpeg
         self._names: tuple[str, ...] | None = None
-        self._files: dict[str, Any] | None = None
         if self._jpeg:
             warnings.warn(
                 f"the Minari dataset {self.dataset.id!r} stores images as JPEG: these are not the recorded pixels",
@@ -93,52 +82,13 @@ class MinariWindows(WindowStore):
 
     @classmethod
     def open(cls, path: files.StrPath) -> Self:
-        """What `save` wrote, with the dataset where it lay then; its files' sizes are checked.
+        """What `save` wrote, with the dataset where it lay then; see `Referenced.load`."""
+        return cls.load(path)
 
-        Raises:
-            StoreError: naming the file that is missing, damaged or of another format.
-        """
-        folder = files.absolute(path)
-        place = folder / _MANIFEST
-        manifest = files.read_json(place, StoreError, _REMEDY)
-        if manifest.get("format") != FORMAT or manifest.get("schema") != SCHEMA:
-            raise StoreError(
-                f"{place} is of format {manifest.get('format')!r}, schema {manifest.get('schema')!r}; this reads "
-                f"{FORMAT!r}, schema {SCHEMA}"
-            )
-        try:
-            data, sealed = Path(manifest["data"]), tuple(manifest["sealed"])
-            kept, fingerprint = dict(manifest["files"]), manifest["fingerprint"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"{place} is damaged: {type(error).__name__}: {error}; {_REMEDY}") from error
-        if not data.is_dir():
-            raise StoreError(f"{place} is of the Minari dataset in {data}, which is not there; {_REMEDY}")
-        try:
-            table = EpisodeTable.load(folder / _TABLE)
-        except (OSError, ValueError) as error:
-            raise StoreError(f"{folder / _TABLE} is damaged: {error}; {_REMEDY}") from error
-        if fingerprint != _fingerprint(table, sealed, kept):
-            raise StoreError(f"{folder} is damaged or edited: its fingerprint is not of its contents; {_REMEDY}")
-        _check(data, kept, checksums=False)
-        store = cls(data, table, sealed=sealed, name=str(folder))
-        store._files = kept
-        return store
-
-    def save(self, path: files.StrPath) -> Self:
-        """Keep the table, and what the dataset's bytes are, in a new folder; the store that `open_store` opens there.
-
-        Raises:
-            StoreError: if something is there, or the dataset was replaced or written to.
-        """
-        folder = files.absolute(path)
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise StoreError(f"{folder} exists; choose another folder or remove it")
-        self.verify()
-        with files.written_folder(folder) as temporary:
-            self.table.save(temporary / _TABLE)
-            described = {"format": FORMAT, "schema": SCHEMA, "data": str(self._data), "sealed": self.sealed_splits}
-            files.write_json(temporary / _MANIFEST, {**described, "files": self._kept, "fingerprint": self.fingerprint})
-        return self.open(folder)
+    @classmethod
+    def of(cls, root: Path, table: EpisodeTable, sealed: tuple[str, ...], name: str) -> Self:
+        """See `Referenced.load`."""
+        return cls(root, table, sealed=sealed, name=name)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -157,34 +107,15 @@ class MinariWindows(WindowStore):
                 return tuple(_datasets(file[f"episode_{episode}"]))
 
     @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the table, the sealed splits and the files of the dataset, wherever it lies."""
-        return _fingerprint(self.table, self.sealed_splits, self._kept)
-
-    @property
     def _kept(self) -> dict[str, Any]:
-        """Size and SHA-256 of the dataset's files, of when they were first asked for."""
-        if self._files is None:
-            found: dict[str, Any] = {}
-            for file in sorted(file for file in self._data.rglob("*") if file.is_file()):
-                name = file.relative_to(self._data).as_posix()
-                found[name] = {"bytes": os.stat(file).st_size, "sha256": files.checksum(file)}
-            self._check_revision()
-            self._files = found
-        return self._files
-
-    def split(self, name: str, *, unseal: bool = False) -> EpisodeTable:
-        """The episodes of one split; StoreError for an unknown one and for a sealed one without `unseal`."""
-        return split_of(self, name, unseal)
+        kept = super()._kept
+        self._check_revision()
+        return kept
 
     def verify(self, *, checksums: bool = True) -> None:
-        """StoreError naming the first file of the dataset whose size, or with `checksums` a byte, is another.
-
-        Another than when the store was saved; of one that was not, than when its fingerprint was first asked for.
-        """
+        """As `Referenced.verify`; StoreError, too, if the dataset was replaced or written to."""
         self._check_revision()
-        if self._files is not None:
-            _check(self._data, self._files, checksums=checksums)
+        super().verify(checksums=checksums)
 
     def _check_revision(self) -> None:
         if files.revision(self._place) != self._revision:
@@ -282,16 +213,6 @@ def _kept_sealed(metadata: Mapping[str, Any], table: EpisodeTable) -> tuple[str,
     protocol = metadata.get("sprii_protocol")
     sealed = protocol.get("sealed_splits", ()) if isinstance(protocol, Mapping) else ()
     return tuple(split for split in sealed if "split" in table and split in table["split"].astype(str))
-
-
-def _fingerprint(table: EpisodeTable, sealed: tuple[str, ...], kept: Mapping[str, Any]) -> str:
-    told = [table.fingerprint(), table.rows_fingerprint(), sorted(sealed), kept]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-
-
-def _check(data: Path, kept: Mapping[str, Any], *, checksums: bool) -> None:
-    for name, entry in kept.items():
-        files.check_file(data / name, entry, checksums=checksums, error=StoreError)
 
 
 def _datasets(group: Any) -> list[str]:

@@ -77,7 +77,26 @@ def minari(folder: Path, protocol: BankProtocol) -> Case:
     return folder_case(MinariWindows(dataset).save(folder / "store"), dataset.storage.data_path / "main_data.hdf5")
 
 
-KINDS = {f.__name__: f for f in (simulated, recorded, arrays, histories, minari)}
+def lerobot(folder: Path, protocol: BankProtocol) -> Case:
+    pytest.importorskip("pyarrow")
+    from sprii_envs.banks.lerobot import LeRobotStore, export_lerobot
+
+    bank = build(protocol.replace(sealed_splits=("test",)), folder / "bank")
+    export_lerobot(bank, folder / "data", unseal=True)
+    store = LeRobotStore.open(folder / "data").save(folder / "store")
+    return folder_case(store, folder / "data" / "meta" / "stats.json")
+
+
+def lance(folder: Path, protocol: BankProtocol) -> Case:
+    pytest.importorskip("lance")
+    from sprii_envs.banks.lance import write_lance
+
+    bank = build(protocol.replace(sealed_splits=("test",)), folder / "bank")
+    store = write_lance(bank, folder / "store", unseal=True)
+    return folder_case(store, next((folder / "store" / "states-0.lance" / "data").iterdir()))
+
+
+KINDS = {f.__name__: f for f in (simulated, recorded, arrays, histories, minari, lerobot, lance)}
 
 
 @pytest.fixture(params=KINDS)

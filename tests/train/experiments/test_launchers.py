@@ -1,6 +1,7 @@
 """Cells wherever they run: the same folders, results and resumption under every launcher."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -19,7 +20,10 @@ from tiny import JEPA_CONFIG
 from tiny_sources import cell_of
 from toy_cells import GatedCell, ToyCell
 
-from sprii_envs.banks import Bank
+from sprii_envs.banks import D_CLEAN as D_CLEAN_BANK
+from sprii_envs.banks import Bank, BankError, build, simulate
+from sprii_envs.banks.generated import build_generated
+from sprii_envs.fields import BurgersProtocol
 from sprii_envs.files import write_json
 from sprii_train import distributed
 from sprii_train.experiments.cells import Cell, folder_of, locked, work
@@ -27,7 +31,7 @@ from sprii_train.experiments.grid import run_grid
 from sprii_train.experiments.launchers import named_launcher, remote
 from sprii_train.experiments.launchers.base import Job, Told
 from sprii_train.experiments.launchers.local import Local
-from sprii_train.experiments.launchers.ray import Ray
+from sprii_train.experiments.launchers.ray import Ray, RayTasks
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.fit import Interrupted, TrainConfig
 from sprii_train.settings import D_CLEAN
@@ -301,7 +305,7 @@ def test_parameters_of_jobs():
 
 
 class RayStandIn:
-    """`ray.remote`, `wait`, `get` and `cancel` of a cluster with two CPUs."""
+    """`ray.remote`, `put`, `wait`, `get` and `cancel` of a cluster with two CPUs."""
 
     def __init__(self) -> None:
         self.pool, self.asked, self.cancelled = ThreadPoolExecutor(2), [], []
@@ -322,9 +326,15 @@ class RayStandIn:
             def submit(*arguments: Any) -> Future[Any]:
                 return self.pool.submit(function, *arguments)
 
-            return SimpleNamespace(options=lambda name: SimpleNamespace(remote=submit))
+            return SimpleNamespace(options=lambda name: SimpleNamespace(remote=submit), remote=submit)
 
         return task
+
+    def put(self, value: Any) -> Any:
+        return pickle.loads(pickle.dumps(value))
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0}
 
     def wait(self, references: list[Future[Any]], num_returns: int = 1, timeout: float = 0.0) -> tuple[list, list]:
         done, pending = wait(references, timeout, "ALL_COMPLETED" if num_returns > 1 else "FIRST_COMPLETED")
@@ -386,6 +396,77 @@ def test_an_interrupted_grid_cancels_its_tasks(tmp_path: Path, ray: RayStandIn):
     assert starts(cells[2], tmp_path) == 0
     assert isinstance(launcher._tasks[2].error(), ChildProcessError)
     assert [r["arm"] for r in run_grid(cells, tmp_path, launcher=Ray(every=0.05))] == list("abc")
+
+
+# Banks as tasks of Ray
+
+SMALL = D_CLEAN_BANK.replace(systems={"train": 30, "test": 10}, rollouts=4, systems_per_chunk=5)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_banks_built_as_tasks_have_the_same_bytes(tmp_path: Path, ray: RayStandIn):
+    assert len(simulate.chunks(SMALL)) > 4  # more than are submitted at once
+    build(SMALL, tmp_path / "here")
+    told: list[int] = []
+    build(SMALL, tmp_path / "there", elsewhere=RayTasks(), progress=lambda done, _: told.append(done))
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    assert told == sorted(told)
+    assert (told[0], told[-1]) == (0, 160)
+    field = replace(BurgersProtocol(), cells=40, points=5, frames=3, train=3, viscous_ood=1, inviscid_ood=1)
+    build_generated(field, tmp_path / "field")
+    build_generated(field, tmp_path / "field there", elsewhere=RayTasks(num_gpus=1))
+    assert contents(tmp_path / "field there") == contents(tmp_path / "field")
+    assert ray.asked == [{"num_cpus": 1}, {"num_cpus": 1, "num_gpus": 1}]
+
+
+def test_a_bank_whose_task_is_lost_goes_on(tmp_path: Path, ray: RayStandIn):
+    build(SMALL, tmp_path / "here")
+    given = ray.get
+    asked: list[Any] = []
+
+    def get(reference: Any) -> Any:
+        asked.append(reference)
+        if len(asked) == 3:
+            raise CancelledError("its machine has died")
+        return given(reference)
+
+    ray.get = get  # type: ignore[method-assign]
+    with pytest.raises(
+        BankError, match=r"a build worker was killed .* finished chunks are kept, the same call resumes"
+    ):
+        build(SMALL, tmp_path / "there", elsewhere=RayTasks())
+    assert ray.cancelled
+    assert len((tmp_path / "there.partial" / "journal").read_text().splitlines()) == 2
+    build(SMALL, tmp_path / "there", elsewhere=RayTasks())
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+
+
+def test_what_a_task_raises_is_raised(ray: RayStandIn):
+    results = RayTasks()(_inverse, [2, 4, 0, 1])
+    assert [next(results), next(results)] == [0.5, 0.25]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
+def _inverse(value: int) -> float:
+    return 1 / value
+
+
+@pytest.mark.slow
+def test_banks_of_a_cluster_of_this_machine(tmp_path: Path):
+    """Ray itself, where it is installed."""
+    cluster = pytest.importorskip("ray")
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    cluster.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": paths}})
+    try:
+        build(SMALL, tmp_path / "here")
+        build(SMALL, tmp_path / "there", elsewhere=RayTasks())
+        assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    finally:
+        cluster.shutdown()
 
 
 def test_no_cluster_of_ray(tmp_path: Path, ray: RayStandIn):
