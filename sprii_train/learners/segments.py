@@ -6,7 +6,7 @@
     prediction = decode(predict([z_p, z_s]))     (B, 32), observations at four landmarks
     native     = MSE + 0.1 ‖latent − sg target(y)‖² + 0.1 ‖decode(target(y)) − y‖², all means
 
-`PersistentJEPA` aggregates by a network of both embeddings and masks, `MaskedGRU` by a recurrent cell for which a masked
+`PersistentJEPA` aggregates by a network of embeddings and masks, `MaskedGRU` by a recurrent cell for which a masked
 step is the identity. Without a segment both have the same code whatever was observed.
 """
 
