@@ -118,7 +118,8 @@ class SegmentProtocol(GeneratedProtocol):
         starts, noise = np.zeros((n, k, 10)), np.empty((n, k, 1 + LANDMARKS, 8))
         for i, row in enumerate(rows):
             rng = np.random.default_rng([self.seed, row["system"], row["rollout"], SPLITS.index(row["split"])])
-            starts[i, :, 2:] = _SPANS * rng.uniform(-1.0, 1.0, (k, 8))
+            # Rounded as it is recorded, so that the recorded start and torques give the recorded segment exactly.
+            starts[i, :, 2:] = (_SPANS * rng.uniform(-1.0, 1.0, (k, 8))).astype(np.float32)
             noise[i] = self.noise * rng.standard_normal((k, 1 + LANDMARKS, 8))
         values = np.array([[row[name] for name in Swimmer.properties.names] for row in rows])
         done = rollout(world, np.repeat(values, k, axis=0), starts.reshape(n * k, 10), np.tile(acted, (n, 1, 1)))

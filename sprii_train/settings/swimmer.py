@@ -193,15 +193,15 @@ SWIMMER_BUDGETS = {
     ),
     "quick": Budget(
         MaskedGRUConfig(width=128, embedding=64, latent=64, state=80),
-        SegmentTraining(steps=EPOCHS * 324, checkpoint_every=324, log_every=324),
-        (0,), 3, 20 * 108,
-        "512 of 2,048 training and 128 of 256 selection systems, two of four draws, networks of half the width; "
-        f"the assay's size is the paper's; {OURS}", step_seconds=0.03,
-        store=Segments(SegmentProtocol(train=512, selection=128, draws=2)),
+        SegmentTraining(steps=EPOCHS * 648, checkpoint_every=648, log_every=648),
+        (0,), 3, 20 * 216,
+        "1,024 of 2,048 training and 128 of 256 selection systems, two of four draws, networks of half the width; the "
+        f"assay has the paper's 512 systems; {OURS}", step_seconds=0.025,
+        store=Segments(SegmentProtocol(train=1024, selection=128, draws=2)),
     ),
     "paper": Budget(
         MaskedGRUConfig(), SegmentTraining(), (0,), 3, 20 * 432, f"the published sizes and budgets; {OURS}",
-        step_seconds=0.08,
+        step_seconds=0.065,
     ),
 }  # fmt: skip
 

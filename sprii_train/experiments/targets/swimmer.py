@@ -142,11 +142,11 @@ SWIMMER_TARGETS = (
         _tables,
         CLAIMS,
         _pictures,
-        "Ours, where the paper says nothing: segments of 0.4 s; candidates have the histories' waveforms; links, limits of "
-        "joints and the motors' limit of 1 N·m are this environment's; torques of a landmark are those of the step that "
-        "leads to it; the seeds of training and selection systems; the draw of each row is drawn anew in every epoch; "
-        "selection rows take turns of draws; an adapter of a Masked-GRU is selected on the systems that its base was "
-        "not. Gains depend on them all: compare signs and sizes.",
+        "Ours, where the paper says nothing: segments of 0.4 s; candidates have the histories' waveforms; links, "
+        "limits of joints and the motors' limit of 1 N·m are this environment's; torques of a landmark are those "
+        "of the step that leads to it; the seeds of training and selection systems; the draw of each row is drawn "
+        "anew in every epoch; selection rows take turns of draws; an adapter of a Masked-GRU is selected on the "
+        "systems that its base was not. Gains depend on them all: compare signs and sizes.",
         facts=_facts,
     ),
 )
