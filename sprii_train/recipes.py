@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
-from sprii_envs.arguments import check, choice, instance, number
+from sprii_envs.arguments import check, choice, flag, instance, integer, number
 from sprii_envs.properties import unknown_name
 from sprii_envs.relations import (
     SAME_ROLLOUT,
@@ -120,6 +120,32 @@ class ObjectRecipe(Recipe):
                 f"ObjectRecipe.donors is {self.donors!r} with λp {self.objective.lambda_p}, "
                 f"λx {self.objective.lambda_x}; legal: none if both are 0, related or random otherwise"
             )
+
+
+@dataclass(frozen=True)
+class SegmentRecipe(Recipe):
+    """A base of Swimmer's segments, trained by its own loss alone.
+
+    Attributes:
+        learner: `persistent-jepa` or `masked-gru`.
+        first: seed of the base of source 0.
+        resampling: seed of the resamples of systems.
+        halved: whether its checkpoint is selected on half of the selection systems, and its adapters on the others.
+    """
+
+    learner: str = "persistent-jepa"
+    first: int = 0
+    resampling: int = 0
+    halved: bool = False
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        super().__post_init__()
+        check(self, choice, "learner", legal=("persistent-jepa", "masked-gru"))
+        check(self, integer, "first", "resampling")
+        check(self, flag, "halved")
+        if self.objective != Objective():
+            raise ValueError(f"SegmentRecipe.objective is {self.objective}; legal: {Objective()}, no term of pairs")
 
 
 def _named(*recipes: Recipe) -> dict[str, Recipe]:
@@ -244,6 +270,19 @@ COPHY_RECIPES: dict[str, Recipe] = _named(
 """Objects of CoPhy (`app:cophy-profile`): four arms of each learner; CoPhyNet's relation is Align + Cross, the others'
 Cross. J2 is the JEPA with half the updates and a weight of Cross of 0.3."""
 
+SWIMMER_RECIPES: dict[str, Recipe] = _named(
+    SegmentRecipe("swimmer-jepa", "Persistent-JEPA", Objective(), first=66113, resampling=89201),
+    *(
+        SegmentRecipe(
+            f"swimmer-gru-{seed}", f"Masked-GRU ({seed})", Objective(), learner="masked-gru", first=seed,
+            resampling=89211, halved=True,
+        )
+        for seed in (64101, 64103)
+    ),
+)  # fmt: skip
+"""Bases of Swimmer's segments, which stay as they are while updates of their contexts are measured
+(`app:fixed-weight`)."""
+
 EVERY_RECIPE: dict[str, Recipe] = (
     RECIPES
     | POKE_RECIPES
@@ -254,6 +293,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | FHN_RECIPES
     | ADAPTED_RECIPES
     | COPHY_RECIPES
+    | SWIMMER_RECIPES
 )
 
 

@@ -67,6 +67,7 @@ class Swimmer(MujocoWorld):
     joint_damping: float = None  # type: ignore[assignment]
     integrator: str = None  # type: ignore[assignment]
     density: float = DENSITY
+    root_damping: float = 0.0
     joint_limit: float = 1.75
     control_cost: float = 1e-4
     link_grey: int = 144
@@ -84,7 +85,7 @@ class Swimmer(MujocoWorld):
     state_limit: ClassVar[float] = 1e6
     view_axes: ClassVar[Literal["xy", "xz", "yz"]] = "xy"
     camera: ClassVar[str | int] = "track"
-    model_constants: ClassVar[tuple[str, ...]] = ("density", "joint_limit", *FLUIDS["water"])
+    model_constants: ClassVar[tuple[str, ...]] = ("density", "root_damping", "joint_limit", *FLUIDS["water"])
     properties: ClassVar[PersistentProperties] = PersistentProperties(
         [
             multiple(
@@ -121,7 +122,8 @@ class Swimmer(MujocoWorld):
         check(self, choice, "fluid", legal=(*FLUIDS, OWN))
         self._fill()
         check_constants(self, ("density", "torque_limit"), above=0.0)
-        check_constants(self, ("joint_damping", "fluid_density", "fluid_viscosity", "control_cost"), least=0.0)
+        least = ("joint_damping", "root_damping", "fluid_density", "fluid_viscosity", "control_cost")
+        check_constants(self, least, least=0.0)
         check_constants(self, ("joint_limit",), above=0.0, most=3.0)
         check_constants(self, ("start_noise",), least=0.0, most=self.joint_limit)
         check_constants(self, ("link_grey", "joint_grey"), least=1.0, most=255.0)
@@ -141,11 +143,11 @@ class Swimmer(MujocoWorld):
 
     @staticmethod
     def adjust(model: Any, constants: Mapping[str, Any]) -> None:
-        """Density of the links, joints, motors and the fluid."""
+        """Density of the links, the root's angle, joints, motors and the fluid."""
         heavier = constants["density"] / DENSITY
         model.body_mass[:] *= heavier
         model.body_inertia[:] *= heavier
-        model.dof_damping[3:] = constants["joint_damping"]
+        model.dof_damping[2], model.dof_damping[3:] = constants["root_damping"], constants["joint_damping"]
         model.jnt_range[3:] = -constants["joint_limit"], constants["joint_limit"]
         model.actuator_ctrlrange[:] = -constants["torque_limit"], constants["torque_limit"]
         model.opt.density, model.opt.viscosity = constants["fluid_density"], constants["fluid_viscosity"]

@@ -53,7 +53,6 @@ FINDINGS = (
         (
             "TDS, FCRL, CPC, RSSM and other encoders on SpringWorld",
             "CaDM, FCRL, NOD, DALI and TDS under D-Clean's common reader",
-            "Swimmer with fixed weights (tab:v3-swimmer)",
             "Baxter and RH20T (tab:v3-rh-risk, fig:baxter-selectivity)",
         ),
     ),
@@ -140,6 +139,11 @@ FINDINGS = (
         "In Balls the reader's memory tells restitution, and other donors change what it predicts",
         "app:balls-use.",
         ("fig:v3-balls", "tab:cophy-new5-probes", "tab:v3-balls-histories"),
+    ),
+    Finding(
+        "A recipient's own persistent update lowers errors through fixed weights",
+        "app:fixed-weight.",
+        ("tab:v3-swimmer",),
     ),
     Finding("Online control", "app:pendulum-control.", ("tab:pendulum-r7",)),
     Finding("A partner as the persistent entity", "app:overcooked-profile.", ("tab:overcooked-complete",)),

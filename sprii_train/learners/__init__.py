@@ -17,6 +17,7 @@ from sprii_train.learners.nod_hier import NODHier, NODHierConfig
 from sprii_train.learners.object_cpc import ObjectCPC, ObjectCPCConfig
 from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
 from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
+from sprii_train.learners.segments import MaskedGRU, MaskedGRUConfig, PersistentJEPA, PersistentJEPAConfig
 
 LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "jepa": (JEPA, JEPAConfig),
@@ -31,6 +32,8 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "object-cpc": (ObjectCPC, ObjectCPCConfig),
     "cophynet": (CoPhyNet, CoPhyNetConfig),
     "object-rssm": (ObjectRSSM, ObjectRSSMConfig),
+    "persistent-jepa": (PersistentJEPA, PersistentJEPAConfig),
+    "masked-gru": (MaskedGRU, MaskedGRUConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -51,6 +54,8 @@ __all__ = [
     "CoPhyNetConfig",
     "GEPSConfig",
     "JEPAConfig",
+    "MaskedGRU",
+    "MaskedGRUConfig",
     "NODConfig",
     "NODHier",
     "NODHierConfig",
@@ -60,6 +65,8 @@ __all__ = [
     "ObjectJEPAConfig",
     "ObjectRSSM",
     "ObjectRSSMConfig",
+    "PersistentJEPA",
+    "PersistentJEPAConfig",
     "learner_of",
     "load_entry_points",
     "register_learner",

@@ -14,10 +14,23 @@ from sprii_train.settings.overcooked import OVERCOOKED
 from sprii_train.settings.pendulum import PENDULUM
 from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
 from sprii_train.settings.spring import SPRING
+from sprii_train.settings.swimmer import SWIMMER
 
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
-    for setting in (D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING, PENDULUM, OVERCOOKED, BURGERS, BURGERS_ADAPTIVE, FHN, *COPHY)
+    for setting in (
+        D_CLEAN,
+        POKE,
+        *POKE_ROLLOUTS,
+        SPRING,
+        PENDULUM,
+        OVERCOOKED,
+        BURGERS,
+        BURGERS_ADAPTIVE,
+        FHN,
+        *COPHY,
+        SWIMMER,
+    )
 }
 
 __all__ = [
@@ -32,6 +45,7 @@ __all__ = [
     "PRESET_NAMES",
     "SETTINGS",
     "SPRING",
+    "SWIMMER",
     "Budget",
     "Built",
     "Setting",

@@ -10,6 +10,7 @@ from sprii_train.experiments.measures.cost import cost
 from sprii_train.experiments.measures.direction import FACTORS, direction
 from sprii_train.experiments.measures.evidence import evidence
 from sprii_train.experiments.measures.fhn import fhn
+from sprii_train.experiments.measures.fixed_weight import fixed_weight
 from sprii_train.experiments.measures.formation import formation
 from sprii_train.experiments.measures.gradients import gradients
 from sprii_train.experiments.measures.held_out import held_out
@@ -46,6 +47,8 @@ MEASURES: dict[str, Measure] = {
         Measure("direction", direction, ("target",), ("pushed",), FACTORS, simulated=True, readers=False, seconds=40.0),
         Measure("evidence", evidence, asks=("evidence",), simulated=True, readers=False, seconds=30.0),
         Measure("fhn", fhn, ("rollout",), properties=("k", "beta"), readers=False, seconds=40.0),
+        # Three adapters of the base, and one of each of three references.
+        Measure("fixed-weight", fixed_weight, ("aggregate", "latent"), seconds=60.0, reader_fits=3),
         Measure("formation", formation, readers=False),
         # The diagnostic is of the submodule of that name.
         Measure("gradients", gradients, ("history",), readers=False, seconds=0.0),

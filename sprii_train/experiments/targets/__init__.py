@@ -30,6 +30,7 @@ from sprii_train.experiments.targets.spring_gradients import SPRING_GRADIENT_TAR
 from sprii_train.experiments.targets.spring_landscape import SPRING_LANDSCAPE_TARGETS
 from sprii_train.experiments.targets.spring_prefix import SPRING_PREFIX_TARGETS
 from sprii_train.experiments.targets.spring_sealed import SPRING_SEALED_TARGETS
+from sprii_train.experiments.targets.swimmer import SWIMMER_TARGETS
 from sprii_train.settings import named_setting
 
 TARGETS: dict[str, Target] = {
@@ -60,6 +61,7 @@ TARGETS: dict[str, Target] = {
         *COPHY_TARGETS,
         *BALLS_TARGETS,
         *SOURCE_TARGETS,
+        *SWIMMER_TARGETS,
     )
 }
 

@@ -21,19 +21,23 @@ from sprii_train.learners import (
     CoDAConfig,
     CoPhyNetConfig,
     GEPSConfig,
+    MaskedGRUConfig,
     NODConfig,
     NODHierConfig,
     ObjectCPCConfig,
     ObjectJEPAConfig,
     ObjectRSSMConfig,
+    PersistentJEPAConfig,
     learner_of,
     register_learner,
 )
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
 from sprii_train.learners.nod_hier import ChainWindows
+from sprii_train.learners.segments import SegmentConfig
 from sprii_train.protocol import check_learner, training_loss
 from sprii_train.recipes import EVERY_RECIPE, LINKED, SHIFTED, Recipe
 from sprii_train.settings import POKE
+from sprii_train.swimmer.rows import windows as segment_windows
 
 CONFIGS: dict[str, Any] = {
     "jepa": replace(POKE_LEARNER, image=0, observation_dim=8),
@@ -50,6 +54,8 @@ CONFIGS: dict[str, Any] = {
     "object-jepa": ObjectJEPAConfig(features=6, projection=8, width=8, persistent=4, current=4, sigreg_slices=8),
     "object-cpc": ObjectCPCConfig(features=6, projection=8, width=8, persistent=4, current=4, sigreg_slices=8),
     "object-rssm": ObjectRSSMConfig(features=6, projection=8, width=8, persistent=4, latent=3, decoder=8),
+    "persistent-jepa": PersistentJEPAConfig(width=8, embedding=6, latent=4),
+    "masked-gru": MaskedGRUConfig(width=8, embedding=6, latent=4, state=5),
 }
 OF_OBJECTS = CoPhyNetConfig | ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMConfig
 WITHOUT_CONTEXTS = tuple(
@@ -83,6 +89,12 @@ def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
         return PlayWindows(*map(torch.from_numpy, (observations, actions, rewards)))
     if isinstance(config, OF_OBJECTS):
         return object_windows(PAIRS, features=getattr(config, "features", 6))
+    if isinstance(config, SegmentConfig):
+        rng = np.random.default_rng(0)
+        drawn = {"segments": (2, 48), "query": (16,), "target": (32,)}
+        made = {k: torch.from_numpy(rng.standard_normal((2 * PAIRS, *shape), np.float32)) for k, shape in drawn.items()}
+        target = made.pop("target")
+        return segment_windows(made | {"mask": torch.ones(2 * PAIRS, 2)}, target)
     if recipe.kernel == LINKED:
         recipe = replace(recipe, kernel=random_graph(POKE.episodes(bank, "train"), seed=0))
     return POKE.data(bank, config, recipe, pairs=PAIRS, seed=0)(0)

@@ -1,0 +1,1 @@
+"""Frozen predictors of Swimmer's segments, and updates of their contexts (`app:fixed-weight`)."""

@@ -1,0 +1,134 @@
+"""Training that keeps the epoch of the lowest selection loss and ends when that has not fallen for a while."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from sprii_train import distributed
+from sprii_train.checkpoints import CheckpointError, read_tensors, write_tensors
+from sprii_train.fit import TrainConfig, fit
+from sprii_train.protocol import Objective, Windows, evaluation_mode, take
+from sprii_train.records import Report, read_rows, training_seconds
+
+_LOSSES = "selection|losses"
+
+
+class Selected(NamedTuple):
+    """The kept epoch, from 1, the losses of all, and the seconds that training took."""
+
+    epoch: int
+    losses: list[float]
+    seconds: float
+
+
+class Enough(Exception):
+    """The loss has not fallen for long enough."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A diagnostic of `fit`: a loss after every epoch, and the weights that had the least of it.
+
+    It is a function of weights, so a run that is resumed from before the best epoch finds the same weights again.
+
+    Attributes:
+        loss: of a learner.
+        path: file of the weights.
+        every: updates of an epoch.
+        least, patience: epochs that are trained at least; and after the best one.
+    """
+
+    loss: Callable[[nn.Module], float]
+    path: Path
+    every: int
+    least: int
+    patience: int
+    name: str = field(default="selection")
+
+    def __call__(
+        self, learner: nn.Module, windows: Windows, objective: Objective, seed: int, step: int
+    ) -> dict[str, Any]:
+        with evaluation_mode(learner), torch.no_grad():
+            loss = self.loss(learner)
+        distributed.first(lambda: self._keep(learner, loss, step // self.every))
+        return {"loss": loss}
+
+    def _keep(self, learner: nn.Module, loss: float, epoch: int) -> None:
+        losses, weights = self.kept() if epoch > 1 and self.path.exists() else ([], {})
+        losses = [*losses[: epoch - 1], loss]
+        if losses.index(min(losses)) == len(losses) - 1:
+            weights = {name: value.detach().cpu() for name, value in learner.state_dict().items()}
+        write_tensors(self.path, weights | {_LOSSES: torch.tensor(losses, dtype=torch.float64)})
+
+    def kept(self) -> tuple[list[float], dict[str, Tensor]]:
+        """Losses by epoch, and the best weights.
+
+        Raises:
+            CheckpointError: for a file that is missing or damaged.
+        """
+        remedy = f"remove the folder {self.path.parent}"
+        held = read_tensors(self.path, remedy)
+        if _LOSSES not in held:
+            raise CheckpointError(f"{self.path} is damaged: it says no losses; {remedy}")
+        return held.pop(_LOSSES).tolist(), held
+
+    def over(self, step: int) -> bool:
+        """Whether training ends after an update."""
+        epoch, rest = divmod(step, self.every)
+        if rest or epoch < self.least:
+            return False
+        losses = self.kept()[0][:epoch]
+        return epoch - 1 - losses.index(min(losses)) >= self.patience
+
+
+def fit_selected(
+    learner: nn.Module,
+    data: Callable[[int], Windows],
+    config: TrainConfig,
+    folder: Path,
+    selection: Selection,
+    *,
+    identity: dict[str, Any] | None = None,
+    progress: Report | None = None,
+) -> Selected:
+    """Train a learner by its own loss, and leave it with the weights of the best epoch; see `fit` for what is raised.
+
+    Raises:
+        ValueError: for a budget without an epoch.
+    """
+    if config.steps < selection.every:
+        raise ValueError(f"a budget has {config.steps} updates; legal: an epoch at least, {selection.every}")
+
+    def told(step: int, values: dict[str, float]) -> None:
+        if progress is not None:
+            progress(step, values)
+        if selection.over(step):
+            raise Enough
+
+    with suppress(Enough):
+        fit(
+            learner, data, Objective(), config, folder, identity=identity, progress=told, tensorboard=False,
+            diagnostics=[selection],
+        )  # fmt: skip
+    losses, weights = selection.kept()
+    learner.load_state_dict(weights)
+    learner.eval()
+    last = read_rows(folder / "metrics.jsonl")[-1]["step"]
+    return Selected(losses.index(min(losses)) + 1, losses, training_seconds(folder, last))
+
+
+def mean_loss(learner: Any, windows: Windows, chunk: int = 8192) -> float:
+    """Mean task loss of a learner over windows, some at a time."""
+    total = 0.0
+    for first in range(0, count := len(windows.future_observations), chunk):
+        batch = learner.prepare(take(windows, slice(first, first + chunk)))
+        prediction = learner.predict(
+            learner.encode_current(batch.current), learner.encode_history(batch.history), batch.u
+        )
+        total += float(learner.task_loss(prediction, batch.y).double().sum())
+    return total / count
