@@ -182,6 +182,14 @@ ADAPTED_RECIPES: dict[str, Recipe] = _named(
 """Codes adapted to a case, and a history encoder before CoDA's frozen decoder with a second prediction from the
 partner's history, from another system's or from its own (`app:coda-sprii`)."""
 
+_GRASPS = Objective(lambda_p=1.0, lambda_x=0.1, native_on="recipients", cross_directions="one")
+GRASP_RECIPES: dict[str, Recipe] = _named(
+    Recipe("baxter-hardness", "R_H: same hardness", _GRASPS, relation=Relation(("level",), ("shape",), name="R_H")),
+    Recipe("baxter-shape", "R_S: same shape", _GRASPS, relation=Relation(("shape",), ("level",), name="R_S")),
+    Recipe("baxter-random", "Random configuration", _GRASPS, relation=Relation((), ("system",)), kernel=Derangement()),
+)
+"""Whose grasp is whose donor (`app:baxter-profile`): Align and Cross in all three, and a loss of the queries alone."""
+
 EVERY_RECIPE: dict[str, Recipe] = (
     RECIPES
     | POKE_RECIPES
@@ -191,6 +199,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | FIELD_RECIPES
     | FHN_RECIPES
     | ADAPTED_RECIPES
+    | GRASP_RECIPES
 )
 
 

@@ -103,17 +103,18 @@ def _generated() -> "dict[str, GeneratedProtocol]":
     """Protocols of banks that are generated, by name."""
     from sprii_envs.cophy.protocols import PROTOCOLS as COPHY
     from sprii_envs.fields.protocols import PROTOCOLS as FIELDS
+    from sprii_envs.robots.tactile import PROTOCOLS as ROBOTS
 
-    return {**FIELDS, **COPHY}
+    return {**FIELDS, **COPHY, **ROBOTS}
 
 
 @dataclass
 class Import:
     """Read published data into a bank."""
 
-    data: Positional[Literal["burgers", "fhn", "cophy"]]
-    """What was published: HDF5 of Burgers' equation or MAT of FitzHugh–Nagumo's, see docs/envs/fields.md; or CoPhy, see
-    docs/envs/cophy.md."""
+    data: Positional[Literal["burgers", "fhn", "cophy", "baxter"]]
+    """What was published: HDF5 of Burgers' equation or MAT of FitzHugh–Nagumo's, see docs/envs/fields.md; CoPhy, see
+    docs/envs/cophy.md; or Baxter's grasps, see docs/robots.md."""
     source: Positional[Path]
     """Folder of the published files."""
     path: Positional[Path]
@@ -134,23 +135,28 @@ class Import:
     no_videos: Annotated[bool, FlagCreatePairsOff] = False
     """Of CoPhy: read no videos; pictures are drawn from the states."""
     drop: Annotated[bool, FlagCreatePairsOff] = False
-    """Of CoPhy: leave damaged examples out rather than stop; the bank lists them."""
+    """Of CoPhy and Baxter: leave damaged examples out rather than stop; the bank lists them."""
     workers: int | None = None
     """Of CoPhy: processes; by default one a core."""
 
     def run(self) -> None:
         """Read with a progress bar."""
         of_cophy = ("scene", "objects", "variant", "splits", "size", "no_videos", "drop", "workers")
-        options = ("additional",) if self.data == "burgers" else of_cophy if self.data == "cophy" else ()
+        options = {"burgers": ("additional",), "cophy": of_cophy, "baxter": ("drop",)}.get(self.data, ())
         for name in ("additional", *of_cophy):
             if getattr(self, name) not in (None, False) and name not in options:
-                told = "burgers" if name == "additional" else "cophy"
+                told = {"additional": "burgers", "drop": "cophy and baxter"}.get(name, "cophy")
                 raise ValueError(f"--{name.replace('_', '-')} is not of {self.data}; legal: of {told}")
         with _bar() as progress:
             bank = self._read(progress)
         print(described(bank, self.path))
 
     def _read(self, progress: "Progress") -> "RecordedBank":
+        if self.data == "baxter":
+            from sprii_envs.robots.baxter import import_baxter
+
+            damaged = "drop" if self.drop else "error"
+            return import_baxter(self.source, self.path, damaged=damaged, progress=progress)
         if self.data != "cophy":
             from sprii_envs.fields.published import import_burgers, import_fhn
 

@@ -53,7 +53,7 @@ FINDINGS = (
             "CaDM, FCRL, NOD, DALI and TDS under D-Clean's common reader",
             "CoPhy (tab:v3-collision, tab:balls-heldout)",
             "Swimmer with fixed weights (tab:v3-swimmer)",
-            "Baxter and RH20T (tab:v3-rh-risk, fig:baxter-selectivity)",
+            "RH20T (tab:v3-rh-risk)",
         ),
     ),
     Finding(
@@ -123,6 +123,11 @@ FINDINGS = (
         "More histories lower errors of fields, and more so with Align",
         "app:external-fhn.",
         ("tab:fhn-breadth", "tab:external-fhn-probes"),
+    ),
+    Finding(
+        "Whose history is whose donor selects which property codes tell",
+        "app:baxter.",
+        ("fig:baxter-selectivity",),
     ),
     Finding("Online control", "app:pendulum-control.", ("tab:pendulum-r7",)),
     Finding("A partner as the persistent entity", "app:overcooked-profile.", ("tab:overcooked-complete",)),

@@ -13,6 +13,7 @@ from sprii_train.learners.geps import GEPS, GEPSConfig
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.learners.nod import NOD, NODConfig
 from sprii_train.learners.nod_hier import NODHier, NODHierConfig
+from sprii_train.learners.tactile import TactileConfig, TactileEncoder
 
 LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "jepa": (JEPA, JEPAConfig),
@@ -23,6 +24,7 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "coda": (CoDA, CoDAConfig),
     "coda-amortised": (AmortisedCoDA, AmortisedCoDAConfig),
     "geps": (GEPS, GEPSConfig),
+    "tactile": (TactileEncoder, TactileConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -44,6 +46,8 @@ __all__ = [
     "NODConfig",
     "NODHier",
     "NODHierConfig",
+    "TactileConfig",
+    "TactileEncoder",
     "learner_of",
     "load_entry_points",
     "register_learner",

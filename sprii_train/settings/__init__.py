@@ -4,6 +4,7 @@ import re
 from importlib.metadata import entry_points
 
 from sprii_train.settings.base import PRESET_NAMES, Budget, Built, Setting, Trials
+from sprii_train.settings.baxter import BAXTER
 from sprii_train.settings.burgers import BURGERS
 from sprii_train.settings.burgers_adaptive import BURGERS_ADAPTIVE
 from sprii_train.settings.d_clean import D_CLEAN
@@ -15,10 +16,11 @@ from sprii_train.settings.spring import SPRING
 
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
-    for setting in (D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING, PENDULUM, OVERCOOKED, BURGERS, BURGERS_ADAPTIVE, FHN)
+    for setting in (D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING, PENDULUM, OVERCOOKED, BURGERS, BURGERS_ADAPTIVE, FHN, BAXTER)
 }
 
 __all__ = [
+    "BAXTER",
     "BURGERS",
     "BURGERS_ADAPTIVE",
     "D_CLEAN",

@@ -2,6 +2,7 @@
 
 from sprii_train.experiments.targets.aliases import OTHER_LABELS
 from sprii_train.experiments.targets.base import INFERRED, Group, Pairings, Target, Unit
+from sprii_train.experiments.targets.baxter import BAXTER_TARGETS
 from sprii_train.experiments.targets.burgers import BURGERS_TARGETS
 from sprii_train.experiments.targets.burgers_adaptive import BURGERS_ADAPTIVE_TARGETS
 from sprii_train.experiments.targets.composed import COMPOSED, Composed
@@ -53,6 +54,7 @@ TARGETS: dict[str, Target] = {
         *BURGERS_TARGETS,
         *FHN_TARGETS,
         *BURGERS_ADAPTIVE_TARGETS,
+        *BAXTER_TARGETS,
     )
 }
 

@@ -37,6 +37,7 @@ OTHER_LABELS: dict[str, str] = {
             "tab:coda-host-cost",
             "setting:burgers-adaptive",
         ),
+        "fig:baxter-selectivity": ("fig:v3-baxter", "fig:baxter-interface", "app:baxter", "setting:baxter"),
     }.items()
     for alias in others
 }
