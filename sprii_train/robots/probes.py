@@ -90,7 +90,7 @@ def probed(train: Grasped, held: Grasped) -> dict[str, float]:
 
 
 def shuffled(train: Grasped, held: Grasped, *, seed: int, times: int) -> dict[str, float]:
-    """Both accuracies with labels dealt anew among training grasps of a shape, or of a level, the mean of some deals."""
+    """Both accuracies with labels dealt anew among training grasps of a shape, or a level, the mean of some deals."""
     rng = np.random.default_rng(seed)
     hardness, shape = [], []
     for _ in range(times):
