@@ -604,7 +604,7 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
     found = {line.split()[0]: line for line in lines if line.startswith(("tab:", "fig:", "app:"))}
     settings = {line.split()[0] for line in lines if line.startswith("setting:")}
     assert settings == {f"setting:{name}" for name in SETTINGS} - {
-        f"setting:{alias}" for alias in ("overcooked", "burgers", "burgers-adaptive", "fhn")
+        f"setting:{alias}" for alias in ("overcooked", "burgers", "burgers-adaptive", "fhn", "baxter")
     }
     assert set(found) == {*TARGETS, *COMPOSED}
     for line in found.values():

@@ -9,6 +9,7 @@ import torch
 from tiny_worlds import POKE_LEARNER
 
 from sprii_envs.banks import Bank
+from sprii_envs.relations import SAME_SYSTEM
 from sprii_train.experiments.graphs import random_graph
 from sprii_train.fields.environments import EnvironmentWindows
 from sprii_train.fields.windows import FieldWindows
@@ -21,13 +22,14 @@ from sprii_train.learners import (
     GEPSConfig,
     NODConfig,
     NODHierConfig,
+    TactileConfig,
     learner_of,
     register_learner,
 )
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
 from sprii_train.learners.nod_hier import FieldWindows as ChainWindows
-from sprii_train.protocol import check_learner, training_loss
-from sprii_train.recipes import EVERY_RECIPE, LINKED, SHIFTED, Recipe
+from sprii_train.protocol import Windows, check_learner, training_loss
+from sprii_train.recipes import EVERY_RECIPE, GRASP_RECIPES, LINKED, SHIFTED, Recipe
 from sprii_train.settings import POKE
 
 CONFIGS: dict[str, Any] = {
@@ -41,13 +43,17 @@ CONFIGS: dict[str, Any] = {
     "coda": CoDAConfig(points=9, frames=5, width=4, adapt_steps=2),
     "coda-amortised": AmortisedCoDAConfig(points=9, frames=5, width=4, widths=(4,), pool=2, hidden=4),
     "geps": GEPSConfig(points=9, frames=5, width=4, kernel=3, adapt_steps=2),
+    "tactile": TactileConfig(
+        history=6, horizons=(1, 3), embedding=8, persistent=4, current=4, horizon_feature=3, observation_width=8,
+        width=8, layers=2, heads=2, head_width=8, predictor_width=8, sigreg_slices=16,
+    ),
 }
 WITHOUT_CONTEXTS = tuple(name for name in CONFIGS if name != "jepa")
 PAIRS = 6
 
 
 def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
-    """A batch of the recipe; AD's episodes of play and fields lie in no bank of bodies."""
+    """A batch of the recipe; AD's episodes of play, fields and grasps lie in no bank of bodies."""
     if isinstance(config, CoDAConfig | GEPSConfig):
         fields = torch.from_numpy(
             np.random.default_rng(0).normal(size=(2 * PAIRS, config.frames, config.points)).astype(np.float32)
@@ -69,6 +75,14 @@ def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
         observations = rng.integers(0, 4, (*shape, config.inputs), dtype=np.uint8)
         actions, rewards = rng.integers(0, 6, shape, dtype=np.uint8), rng.standard_normal(shape, dtype=np.float32)
         return PlayWindows(*map(torch.from_numpy, (observations, actions, rewards)))
+    if isinstance(config, TactileConfig):
+        draw = torch.Generator().manual_seed(0)
+        seen, ahead = (
+            torch.randn(2 * PAIRS, t, config.taxels, generator=draw) for t in (config.history, len(config.horizons))
+        )
+        return Windows(seen, seen[:, 1:, :0], ahead, seen[:, : config.horizons[-1], :0])
+    if recipe.name in GRASP_RECIPES:  # whose relations are of other columns
+        recipe = replace(recipe, relation=SAME_SYSTEM)
     if recipe.kernel == LINKED:
         recipe = replace(recipe, kernel=random_graph(POKE.episodes(bank, "train"), seed=0))
     return POKE.data(bank, config, recipe, pairs=PAIRS, seed=0)(0)
