@@ -139,12 +139,12 @@ class TactileProtocol(GeneratedProtocol):
     counts: tuple[int, ...] = COUNTS
     offset: float = 1.0
     tilt: float = 0.15
-    speed: float = 0.08
+    speed: float = 0.06
     speed_spread: float = 0.03
-    gain_spread: float = 0.03
-    taxel_spread: float = 0.3
+    gain_spread: float = 0.2
+    taxel_spread: float = 0.2
     hold: tuple[int, int] = (10, 25)
-    noise: float = 0.05
+    noise: float = 0.08
 
     name: ClassVar[str] = "baxter"
     together: ClassVar[int] = 85

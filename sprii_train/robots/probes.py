@@ -4,11 +4,13 @@ Probes are logistic regressions (C = 1) of standardised features. Each is read w
 the level of hardness, that its fit has not seen.
 """
 
+import warnings
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.neural_network import MLPClassifier
@@ -117,7 +119,9 @@ def readout(train: Grasped, held: list[Grasped], *, seed: int) -> list[dict[str,
     for name, labels in (("hardness", "level"), ("shape", "shape")):
         network = MLPClassifier((WIDTH,), max_iter=PASSES, n_iter_no_change=PASSES, random_state=seed)
         model = make_pipeline(StandardScaler(), network)
-        model.fit(train.features.reshape(len(train.features), -1), getattr(train, labels))
+        with warnings.catch_warnings():  # as many passes for every fit
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(train.features.reshape(len(train.features), -1), getattr(train, labels))
         for told, own in zip(found, held, strict=True):
             predicted = model.predict(own.features.reshape(len(own.features), -1))
             told[name] = float(np.mean(predicted == getattr(own, labels)))

@@ -102,12 +102,12 @@ BAXTER_BUDGETS = {
             embedding=64, observation_width=64, width=64, layers=2, heads=4, head_width=64, predictor_width=128,
             sigreg_slices=128, dropout=0.0,
         ),
-        TrainConfig(steps=2_000, learning_rate=1e-3, warmup=100, checkpoint_every=250),
-        (0, 1, 2), 1, None, f"2,000 of 10,000 updates of a narrower network; {STAND_IN}", step_seconds=0.05,
+        TrainConfig(steps=1_000, learning_rate=1e-3, warmup=100, checkpoint_every=250),
+        (0, 1, 2), 1, None, f"1,000 of 10,000 updates of a narrower network; {STAND_IN}", step_seconds=0.04,
     ),
     "paper": Budget(
         TactileConfig(), TrainConfig(steps=10_000), (0, 1, 2), 1, None,
-        f"the paper's sizes and updates; {STAND_IN}", step_seconds=0.5,
+        f"the paper's sizes and updates; {STAND_IN}", step_seconds=0.25,
     ),
 }  # fmt: skip
 

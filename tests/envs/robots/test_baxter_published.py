@@ -184,7 +184,9 @@ def test_a_configuration_that_is_missing_or_a_count_that_differs_is_an_error(tre
     assert not (tmp_path / "bank").exists()
 
 
-def test_a_killed_import_goes_on_and_ends_in_the_same_bytes(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_killed_import_goes_on_and_ends_in_the_same_bytes(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     damage(tree, "short")
     whole = import_baxter(tree, tmp_path / "whole", counts=COUNT, damaged="drop")
     append, seen = Recording.append, []
@@ -201,9 +203,7 @@ def test_a_killed_import_goes_on_and_ends_in_the_same_bytes(tree: Path, tmp_path
             import_baxter(tree, tmp_path / "bank", counts=COUNT, damaged="drop")
     assert not (tmp_path / "bank").exists()
     done: list[int] = []
-    bank = import_baxter(
-        tree, tmp_path / "bank", counts=COUNT, damaged="drop", progress=lambda at, of: done.append(at)
-    )
+    bank = import_baxter(tree, tmp_path / "bank", counts=COUNT, damaged="drop", progress=lambda at, of: done.append(at))
     assert done[0] == 25
     assert bank.fingerprint == whole.fingerprint
     assert RecordedBank(tmp_path / "bank").notes == whole.notes

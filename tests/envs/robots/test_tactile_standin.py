@@ -101,7 +101,7 @@ def test_a_grasp_is_a_function_of_seed_configuration_and_number():
     assert not np.array_equal(other, found[0])
     quiet = replace(SMALL, noise=0.0).episodes(plan)[1]["tactile"]
     residual = found - quiet  # noise is drawn behind everything else
-    assert residual.std() == pytest.approx(0.05, rel=0.02)
+    assert residual.std() == pytest.approx(0.08, rel=0.02)
     assert (quiet >= 0.0).all()
 
 
@@ -153,8 +153,8 @@ def test_input_tells_hardness_and_shape_and_a_single_sample_does_not():
 
     level, shape = (np.array([row[name] for row in plan]) for name in ("level", "shape"))
     history = samples[:, :40]
-    assert accuracy(history, level) > 0.93
+    assert accuracy(history, level) > 0.95
     assert accuracy(history, shape) > 0.97
-    for at in (0, 20, 39):
-        assert accuracy(samples[:, at], level) < 0.8
+    for at in (0, 8, 20, 39):
+        assert accuracy(samples[:, at], level) < 0.75
         assert accuracy(samples[:, at], shape) < 0.9

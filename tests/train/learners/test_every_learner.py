@@ -44,8 +44,19 @@ CONFIGS: dict[str, Any] = {
     "coda-amortised": AmortisedCoDAConfig(points=9, frames=5, width=4, widths=(4,), pool=2, hidden=4),
     "geps": GEPSConfig(points=9, frames=5, width=4, kernel=3, adapt_steps=2),
     "tactile": TactileConfig(
-        history=6, horizons=(1, 3), embedding=8, persistent=4, current=4, horizon_feature=3, observation_width=8,
-        width=8, layers=2, heads=2, head_width=8, predictor_width=8, sigreg_slices=16,
+        history=6,
+        horizons=(1, 3),
+        embedding=8,
+        persistent=4,
+        current=4,
+        horizon_feature=3,
+        observation_width=8,
+        width=8,
+        layers=2,
+        heads=2,
+        head_width=8,
+        predictor_width=8,
+        sigreg_slices=16,
     ),
 }
 WITHOUT_CONTEXTS = tuple(name for name in CONFIGS if name != "jepa")
