@@ -1,6 +1,7 @@
 """The tactile encoder: the paper's sizes, causality, and its loss against one written by hand."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ def windows_of(config: TactileConfig, pairs: int = 4, seed: int = 0) -> Windows:
 
 
 def linear(*widths: int) -> int:
-    return sum((a + 1) * b for a, b in zip(widths, widths[1:], strict=False))
+    return sum((a + 1) * b for a, b in pairwise(widths))
 
 
 def test_the_papers_sizes():

@@ -30,7 +30,8 @@ def test_bars_are_means_with_their_sd_and_chance_is_dashed():
         np.testing.assert_allclose([bar.get_height() for bar in patches], [found.mean() for _, found in bars])
         (dashed,) = [line for line in axis.lines if line.get_linestyle() == "--"]
         assert set(np.asarray(dashed.get_ydata(), np.float64)) == {chance}
-        spans = [c.lines[2][0].get_segments()[0] for c in axis.containers if hasattr(c, "lines") and c.lines]
+        whiskers: Any = [c for c in axis.containers if hasattr(c, "has_yerr")]
+        spans = [whisker.lines[2][0].get_segments()[0] for whisker in whiskers]
         np.testing.assert_allclose([s[1, 1] - s[0, 1] for s in spans], [2.0 * f.std(ddof=1) for _, f in bars])
     alone = selectivity({"Hardness": [("R_H", np.array([0.9]))]}, (1 / 3,))
     assert len(alone.axes) == 1

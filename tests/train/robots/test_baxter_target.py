@@ -1,4 +1,4 @@
-"""Sources of grasps trained and measured on a small stand-in: rows, tables, pictures, verdicts, and whose data they are."""
+"""Sources of grasps on a small stand-in: rows, tables, pictures, verdicts, and whose data they are."""
 
 from pathlib import Path
 from typing import Any

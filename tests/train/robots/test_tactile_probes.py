@@ -16,7 +16,7 @@ from sprii_train.robots.probes import (
 )
 
 
-def planted(seed: int, each: int = 40, *, level: float = 0.0, shape: float = 0.0, mixed: float = 0.0) -> Grasped:
+def planted(seed: int, each: int, *, level: float = 0.0, shape: float = 0.0, mixed: float = 0.0) -> Grasped:
     """Features (N, 6) that tell level and shape on axes of their own; `mixed`, the level on an axis a shape."""
     rng = np.random.default_rng(seed)
     names = np.repeat(["cube", "cylinder"], 3 * each)
@@ -32,7 +32,7 @@ def planted(seed: int, each: int = 40, *, level: float = 0.0, shape: float = 0.0
 
 
 def both(**how: float) -> tuple[Grasped, Grasped]:
-    return planted(0, **how), planted(1, **how)
+    return planted(0, 40, **how), planted(1, 40, **how)
 
 
 def test_each_property_is_told_alone():
