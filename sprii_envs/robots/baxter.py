@@ -176,7 +176,11 @@ class _Found:
         """SHA-256 of names and contents."""
         whole = hashlib.sha256()
         for file in sorted(file for by_id in self.grasps.values() for each in by_id.values() for file in each):
-            whole.update(f"{file.relative_to(self.base).as_posix()} {files.checksum(file)}\n".encode())
+            try:
+                told = files.checksum(file)
+            except OSError:  # told of when it is read
+                told = "unreadable"
+            whole.update(f"{file.relative_to(self.base).as_posix()} {told}\n".encode())
         return whole.hexdigest()
 
     def read(self, shape: str, level: int, grasp: int) -> NDArray[np.float32]:

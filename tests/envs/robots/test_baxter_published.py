@@ -127,7 +127,23 @@ def damage(tree: Path, kind: str) -> tuple[str, str]:
     return "Cylinders/80_Samples/1/readme.csv", "has no number of a grasp at the end of its name"
 
 
-KINDS = ("short", "long", "columns", "nan", "inf", "1e39", "", "x1", "bytes", "latin", "large", "twice", "gone", "name")
+KINDS = (
+    "short",
+    "long",
+    "columns",
+    "nan",
+    "inf",
+    "1e39",
+    "",
+    "x1",
+    "bytes",
+    "latin",
+    "large",
+    "twice",
+    "gone",
+    "name",
+    "folder",
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
