@@ -244,6 +244,14 @@ COPHY_RECIPES: dict[str, Recipe] = _named(
 """Objects of CoPhy (`app:cophy-profile`): four arms of each learner; CoPhyNet's relation is Align + Cross, the others'
 Cross. J2 is the JEPA with half the updates and a weight of Cross of 0.3."""
 
+_GRASPS = Objective(lambda_p=1.0, lambda_x=0.1, native_on="recipients", cross_directions="one")
+GRASP_RECIPES: dict[str, Recipe] = _named(
+    Recipe("baxter-hardness", "R_H: same hardness", _GRASPS, relation=Relation(("level",), ("shape",), name="R_H")),
+    Recipe("baxter-shape", "R_S: same shape", _GRASPS, relation=Relation(("shape",), ("level",), name="R_S")),
+    Recipe("baxter-random", "Random configuration", _GRASPS, relation=Relation((), ("system",)), kernel=Derangement()),
+)
+"""Whose grasp is whose donor (`app:baxter-profile`): Align and Cross in all three, and a loss of the queries alone."""
+
 EVERY_RECIPE: dict[str, Recipe] = (
     RECIPES
     | POKE_RECIPES
@@ -254,6 +262,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | FHN_RECIPES
     | ADAPTED_RECIPES
     | COPHY_RECIPES
+    | GRASP_RECIPES
 )
 
 

@@ -17,6 +17,7 @@ from sprii_train.learners.nod_hier import NODHier, NODHierConfig
 from sprii_train.learners.object_cpc import ObjectCPC, ObjectCPCConfig
 from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
 from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
+from sprii_train.learners.tactile import TactileConfig, TactileEncoder
 
 LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "jepa": (JEPA, JEPAConfig),
@@ -31,6 +32,7 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "object-cpc": (ObjectCPC, ObjectCPCConfig),
     "cophynet": (CoPhyNet, CoPhyNetConfig),
     "object-rssm": (ObjectRSSM, ObjectRSSMConfig),
+    "tactile": (TactileEncoder, TactileConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -60,6 +62,8 @@ __all__ = [
     "ObjectJEPAConfig",
     "ObjectRSSM",
     "ObjectRSSMConfig",
+    "TactileConfig",
+    "TactileEncoder",
     "learner_of",
     "load_entry_points",
     "register_learner",

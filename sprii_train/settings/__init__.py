@@ -5,6 +5,7 @@ from importlib.metadata import entry_points
 
 from sprii_envs.properties import unknown_name
 from sprii_train.settings.base import PRESET_NAMES, Budget, Built, Setting, Trials
+from sprii_train.settings.baxter import BAXTER
 from sprii_train.settings.burgers import BURGERS
 from sprii_train.settings.burgers_adaptive import BURGERS_ADAPTIVE
 from sprii_train.settings.cophy import COPHY
@@ -17,10 +18,23 @@ from sprii_train.settings.spring import SPRING
 
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
-    for setting in (D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING, PENDULUM, OVERCOOKED, BURGERS, BURGERS_ADAPTIVE, FHN, *COPHY)
+    for setting in (
+        D_CLEAN,
+        POKE,
+        *POKE_ROLLOUTS,
+        SPRING,
+        PENDULUM,
+        OVERCOOKED,
+        BURGERS,
+        BURGERS_ADAPTIVE,
+        FHN,
+        *COPHY,
+        BAXTER,
+    )
 }
 
 __all__ = [
+    "BAXTER",
     "BURGERS",
     "BURGERS_ADAPTIVE",
     "COPHY",

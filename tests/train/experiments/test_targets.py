@@ -41,11 +41,11 @@ WITHIN = ("tab:dclean-full",)
 """Tables whose rows have the paper's under them."""
 
 ELSEWHERE = (
-    "tab:pendulum-r7", "tab:fhn-breadth", "tab:external-fhn-probes",
+    "tab:pendulum-r7", "tab:fhn-breadth", "tab:external-fhn-probes", "fig:baxter-selectivity",
     *(label for label, one in TARGETS.items() if any(group.world.startswith("cophy-") for group in one.groups)),
 )  # fmt: skip
 READ = [label for label in TARGETS if label not in ELSEWHERE]
-"""The pendulum's rows, whose references are no sources, and those of fields and of CoPhy have tests of their own."""
+"""The pendulum's rows, whose references are no sources, and those of fields, of grasps and of CoPhy have tests of their own."""
 
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 

@@ -10,6 +10,7 @@ from tiny_objects import object_windows
 from tiny_worlds import POKE_LEARNER
 
 from sprii_envs.banks import Bank
+from sprii_envs.relations import SAME_SYSTEM
 from sprii_train.experiments.graphs import random_graph
 from sprii_train.fields.environments import EnvironmentWindows
 from sprii_train.fields.windows import FieldWindows
@@ -26,13 +27,14 @@ from sprii_train.learners import (
     ObjectCPCConfig,
     ObjectJEPAConfig,
     ObjectRSSMConfig,
+    TactileConfig,
     learner_of,
     register_learner,
 )
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
 from sprii_train.learners.nod_hier import ChainWindows
-from sprii_train.protocol import check_learner, training_loss
-from sprii_train.recipes import EVERY_RECIPE, LINKED, SHIFTED, Recipe
+from sprii_train.protocol import Windows, check_learner, training_loss
+from sprii_train.recipes import EVERY_RECIPE, GRASP_RECIPES, LINKED, SHIFTED, Recipe
 from sprii_train.settings import POKE
 
 CONFIGS: dict[str, Any] = {
@@ -50,6 +52,21 @@ CONFIGS: dict[str, Any] = {
     "object-jepa": ObjectJEPAConfig(features=6, projection=8, width=8, persistent=4, current=4, sigreg_slices=8),
     "object-cpc": ObjectCPCConfig(features=6, projection=8, width=8, persistent=4, current=4, sigreg_slices=8),
     "object-rssm": ObjectRSSMConfig(features=6, projection=8, width=8, persistent=4, latent=3, decoder=8),
+    "tactile": TactileConfig(
+        history=6,
+        horizons=(1, 3),
+        embedding=8,
+        persistent=4,
+        current=4,
+        horizon_feature=3,
+        observation_width=8,
+        width=8,
+        layers=2,
+        heads=2,
+        head_width=8,
+        predictor_width=8,
+        sigreg_slices=16,
+    ),
 }
 OF_OBJECTS = CoPhyNetConfig | ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMConfig
 WITHOUT_CONTEXTS = tuple(
@@ -59,7 +76,7 @@ PAIRS = 6
 
 
 def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
-    """A batch of the recipe; AD's episodes of play and fields lie in no bank of bodies."""
+    """A batch of the recipe; AD's episodes of play, fields and grasps lie in no bank of bodies."""
     if isinstance(config, CoDAConfig | GEPSConfig):
         fields = torch.from_numpy(
             np.random.default_rng(0).normal(size=(2 * PAIRS, config.frames, config.points)).astype(np.float32)
@@ -83,6 +100,14 @@ def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
         return PlayWindows(*map(torch.from_numpy, (observations, actions, rewards)))
     if isinstance(config, OF_OBJECTS):
         return object_windows(PAIRS, features=getattr(config, "features", 6))
+    if isinstance(config, TactileConfig):
+        draw = torch.Generator().manual_seed(0)
+        seen, ahead = (
+            torch.randn(2 * PAIRS, t, config.taxels, generator=draw) for t in (config.history, len(config.horizons))
+        )
+        return Windows(seen, seen[:, 1:, :0], ahead, seen[:, : config.horizons[-1], :0])
+    if recipe.name in GRASP_RECIPES:  # whose relations are of other columns
+        recipe = replace(recipe, relation=SAME_SYSTEM)
     if recipe.kernel == LINKED:
         recipe = replace(recipe, kernel=random_graph(POKE.episodes(bank, "train"), seed=0))
     return POKE.data(bank, config, recipe, pairs=PAIRS, seed=0)(0)
