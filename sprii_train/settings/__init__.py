@@ -30,7 +30,7 @@ SETTINGS: dict[str, Setting] = {
         FHN,
         *COPHY,
         BAXTER,
-    )
+    )  # fmt: skip
 }
 
 __all__ = [
