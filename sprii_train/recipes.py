@@ -282,6 +282,13 @@ SWIMMER_RECIPES: dict[str, Recipe] = _named(
 )  # fmt: skip
 """Bases of Swimmer's segments, which stay as they are while updates of their contexts are measured
 (`app:fixed-weight`)."""
+_GRASPS = Objective(lambda_p=1.0, lambda_x=0.1, native_on="recipients", cross_directions="one")
+GRASP_RECIPES: dict[str, Recipe] = _named(
+    Recipe("baxter-hardness", "R_H: same hardness", _GRASPS, relation=Relation(("level",), ("shape",), name="R_H")),
+    Recipe("baxter-shape", "R_S: same shape", _GRASPS, relation=Relation(("shape",), ("level",), name="R_S")),
+    Recipe("baxter-random", "Random configuration", _GRASPS, relation=Relation((), ("system",)), kernel=Derangement()),
+)
+"""Whose grasp is whose donor (`app:baxter-profile`): Align and Cross in all three, and a loss of the queries alone."""
 
 EVERY_RECIPE: dict[str, Recipe] = (
     RECIPES
@@ -294,6 +301,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | ADAPTED_RECIPES
     | COPHY_RECIPES
     | SWIMMER_RECIPES
+    | GRASP_RECIPES
 )
 
 

@@ -124,14 +124,16 @@ def _generated() -> "dict[str, GeneratedProtocol]":
     from sprii_envs.cophy.protocols import PROTOCOLS as COPHY
     from sprii_envs.fields.protocols import PROTOCOLS as FIELDS
     from sprii_envs.robots.arms import PROTOCOLS as ARMS
+    from sprii_envs.robots.tactile import PROTOCOLS as GRASPS
 
-    return {**FIELDS, **COPHY, **ARMS}
+    return {**FIELDS, **COPHY, **ARMS, **GRASPS}
 
 
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "burgers": ("additional",),
     "fhn": (),
     "cophy": ("scene", "objects", "variant", "splits", "size", "no_videos", "drop", "workers"),
+    "baxter": ("drop",),
     "rh20t": ("config", "camera", "size", "high_frequency", "joints", "rating", "calibration", "seed", "workers"),
     "lerobot": ("size", "no_videos", "labels", "sealed"),
 }
@@ -142,9 +144,9 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 class Import:
     """Read published data into a bank."""
 
-    data: Positional[Literal["burgers", "fhn", "cophy", "rh20t", "lerobot"]]
+    data: Positional[Literal["burgers", "fhn", "cophy", "baxter", "rh20t", "lerobot"]]
     """What was published: HDF5 of Burgers' equation or MAT of FitzHugh–Nagumo's, see docs/envs/fields.md; CoPhy, see
-    docs/envs/cophy.md; RH20T, see docs/robots.md; or a LeRobot dataset, see docs/stores.md."""
+    docs/envs/cophy.md; Baxter's grasps and RH20T, see docs/robots.md; or a LeRobot dataset, see docs/stores.md."""
     source: Positional[Path]
     """Folder of the published files."""
     path: Positional[Path]
@@ -166,7 +168,7 @@ class Import:
     no_videos: Annotated[bool, FlagCreatePairsOff] = False
     """Of CoPhy and LeRobot: read no videos; CoPhy's pictures are drawn from the states."""
     drop: Annotated[bool, FlagCreatePairsOff] = False
-    """Of CoPhy: leave damaged examples out rather than stop; the bank lists them."""
+    """Of CoPhy and Baxter: leave damaged examples out rather than stop; the bank lists them."""
     config: int | None = None
     """Of RH20T: configuration of the robot, 1 to 7; by default 1."""
     camera: str | None = None
@@ -214,6 +216,11 @@ class Import:
                 size=self.size,
                 progress=progress,
             )
+        if self.data == "baxter":
+            from sprii_envs.robots.baxter import import_baxter
+
+            damaged = "drop" if self.drop else "error"
+            return import_baxter(self.source, self.path, damaged=damaged, progress=progress)
         if self.data != "cophy":
             from sprii_envs.fields.published import import_burgers, import_fhn
 

@@ -53,7 +53,7 @@ FINDINGS = (
         (
             "TDS, FCRL, CPC, RSSM and other encoders on SpringWorld",
             "CaDM, FCRL, NOD, DALI and TDS under D-Clean's common reader",
-            "Baxter and RH20T (tab:v3-rh-risk, fig:baxter-selectivity)",
+            "RH20T (tab:v3-rh-risk)",
         ),
     ),
     Finding(
@@ -144,6 +144,11 @@ FINDINGS = (
         "A recipient's own persistent update lowers errors through fixed weights",
         "app:fixed-weight.",
         ("tab:v3-swimmer",),
+    ),
+    Finding(
+        "Whose history is whose donor selects which property codes tell",
+        "app:baxter.",
+        ("fig:baxter-selectivity",),
     ),
     Finding("Online control", "app:pendulum-control.", ("tab:pendulum-r7",)),
     Finding("A partner as the persistent entity", "app:overcooked-profile.", ("tab:overcooked-complete",)),

@@ -18,6 +18,7 @@ from sprii_train.learners.object_cpc import ObjectCPC, ObjectCPCConfig
 from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
 from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
 from sprii_train.learners.segments import MaskedGRU, MaskedGRUConfig, PersistentJEPA, PersistentJEPAConfig
+from sprii_train.learners.tactile import TactileConfig, TactileEncoder
 
 LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "jepa": (JEPA, JEPAConfig),
@@ -34,6 +35,7 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "object-rssm": (ObjectRSSM, ObjectRSSMConfig),
     "persistent-jepa": (PersistentJEPA, PersistentJEPAConfig),
     "masked-gru": (MaskedGRU, MaskedGRUConfig),
+    "tactile": (TactileEncoder, TactileConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -67,6 +69,8 @@ __all__ = [
     "ObjectRSSMConfig",
     "PersistentJEPA",
     "PersistentJEPAConfig",
+    "TactileConfig",
+    "TactileEncoder",
     "learner_of",
     "load_entry_points",
     "register_learner",

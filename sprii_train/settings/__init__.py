@@ -5,6 +5,7 @@ from importlib.metadata import entry_points
 
 from sprii_envs.properties import unknown_name
 from sprii_train.settings.base import PRESET_NAMES, Budget, Built, Setting, Trials
+from sprii_train.settings.baxter import BAXTER
 from sprii_train.settings.burgers import BURGERS
 from sprii_train.settings.burgers_adaptive import BURGERS_ADAPTIVE
 from sprii_train.settings.cophy import COPHY
@@ -30,10 +31,12 @@ SETTINGS: dict[str, Setting] = {
         FHN,
         *COPHY,
         SWIMMER,
-    )
+        BAXTER,
+    )  # fmt: skip
 }
 
 __all__ = [
+    "BAXTER",
     "BURGERS",
     "BURGERS_ADAPTIVE",
     "COPHY",

@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -145,6 +145,9 @@ class Setting:
     unsealed: bool = False
     claims: tuple[Any, ...] = field(default=(), repr=False)
     arms: tuple[str, ...] = field(default=(), repr=False)
+
+    tried: ClassVar[int] = 2
+    """Pairs of the batch that `check_learner` tries."""
 
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
@@ -288,7 +291,7 @@ class Setting:
         return train.steps
 
     def check_learner(self, store: Store, recipe: Recipe, config: Any) -> None:
-        """Try a learner's operations on four windows of a recipe, before anything is trained; nothing is left behind.
+        """Try a learner's operations on a few windows of a recipe, before anything is trained; nothing is left behind.
 
         Raises:
             ValueError: naming the operation that it lacks, or what one returned, see `protocol.check_learner`.
@@ -298,7 +301,7 @@ class Setting:
         config = self.learner_config(config, recipe)
         with torch.random.fork_rng(devices=[]):
             learner = learner_of(config)[1](config)
-            windows = self.data(store, config, recipe, pairs=2, seed=0)(0)
+            windows = self.data(store, config, recipe, pairs=self.tried, seed=0)(0)
             try:
                 check_learner(cast(Any, learner), windows)
             except MissingOperation as error:

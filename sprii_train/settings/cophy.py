@@ -6,7 +6,7 @@ The published profile is `app:cophy-profile`.
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -73,6 +73,8 @@ class ObjectSetting(Setting):
 
     __hash__ = Setting.__hash__
 
+    tried: ClassVar[int] = 4
+
     def learner_config(self, config: Any, recipe: Recipe) -> Any:
         """The config of the learner of a recipe."""
         kind = recipe.learner if isinstance(recipe, ObjectRecipe) else "jepa"
@@ -126,7 +128,7 @@ class ObjectSetting(Setting):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             learner: Any = self.fresh(store, config)
-            check_learner(learner, self.data(store, config, recipe, pairs=4, seed=0)(0))
+            check_learner(learner, self.data(store, config, recipe, pairs=self.tried, seed=0)(0))
 
     def seconds(self, folder: Path, train: Any) -> float:
         """Seconds that the finished source in a folder has trained, of whichever share of the updates."""

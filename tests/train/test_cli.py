@@ -329,9 +329,10 @@ def test_bank_list_names_what_can_be_built(monkeypatch, capsys):
     from sprii_envs.cophy.protocols import PROTOCOLS as COPHY
     from sprii_envs.fields.bank import PROTOCOLS as FIELDS
     from sprii_envs.robots.arms import PROTOCOLS as ARMS
+    from sprii_envs.robots.tactile import PROTOCOLS as GRASPS
 
     lines = in_process(monkeypatch, capsys, "bank", "list")[1].splitlines()
-    assert [line.split()[0] for line in lines[1:]] == [*PROTOCOLS, *FIELDS, *COPHY, *ARMS]
+    assert [line.split()[0] for line in lines[1:]] == [*PROTOCOLS, *FIELDS, *COPHY, *ARMS, *GRASPS]
     assert [line for line in lines if line.startswith("d-clean ") and "11,200" in line and line.endswith("0.02 GB")]
     (told,) = [line for line in lines if line.startswith("rh20t (stand-in) ")]
     assert all(counted in told for counted in ("74 train", "25 validation", "25 test"))
@@ -475,6 +476,38 @@ def test_a_bank_is_not_begun_without_ray(tmp_path, monkeypatch, capsys):
     assert not list(tmp_path.iterdir())
 
 
+def test_banks_of_grasps_are_built_and_imported(tmp_path, monkeypatch, capsys):
+    import numpy as np
+
+    from sprii_envs.robots import tactile
+    from sprii_envs.robots.baxter import CONFIGURATIONS, FOLDERS
+
+    def bank(*arguments):
+        return in_process(monkeypatch, capsys, "bank", *arguments)
+
+    monkeypatch.setitem(tactile.PROTOCOLS, "baxter", tactile.TactileProtocol(counts=(2, 1, 1)))
+    status, said, _ = bank("build", "baxter", tmp_path / "a", "--workers", 1, "--seed", 3)
+    assert not status
+    assert re.search(r"train +12 episodes of 6 systems", said)
+    assert re.search(r"tactile +16 float32", said)
+    status, _, err = bank("build", "baxter", tmp_path / "a", "--workers", 1)
+    assert status == 2
+    assert "its seed is 3, not 0" in err
+    for shape, level in CONFIGURATIONS:
+        folder = tmp_path / "published" / "Dataset" / FOLDERS[shape] / "80_Samples" / str(level)
+        folder.mkdir(parents=True)
+        for grasp in range(1, 171):
+            np.savetxt(folder / f"g{grasp}.csv", np.full((80, 16), grasp % 7), delimiter=",", fmt="%d")
+    (folder / "g9.csv").write_text("1,2\n")
+    status, _, err = bank("import", "baxter", tmp_path / "published", tmp_path / "b")
+    assert status == 2
+    assert "g9.csv has 1 rows, expected 80; damaged='drop' leaves such grasps out" in err
+    status, said, _ = bank("import", "baxter", tmp_path / "published", tmp_path / "b", "--drop")
+    assert not status
+    assert re.search("left out +1 damaged example, such as .*g9.csv has 1 rows", said)
+    assert "1,019 of 80 to 80 observations" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -489,6 +522,10 @@ def test_a_bank_is_not_begun_without_ray(tmp_path, monkeypatch, capsys):
         (("import", "fhn", "x", "y", "--sealed", "test"), "--sealed is not of fhn; legal: of lerobot"),
         (("export", "lance", "x", "y", "--fps", 9), "--fps is not of lance; legal: of lerobot"),
         (("export", "cophy", "x", "y", "--unseal"), "--unseal is not of cophy; legal: of lerobot, lance"),
+        (("import", "burgers", "x", "y", "--drop"), "--drop is not of burgers; legal: of cophy, baxter"),
+        (("import", "baxter", "x", "y", "--size", 9), "--size is not of baxter; legal: of cophy"),
+        (("import", "baxter", "x", "y"), "x/Cubes/80_Samples/0 is missing"),
+        (("build", "baxter", "x", "--rollouts", 2), "--rollouts is not of baxter; legal: --seed and --workers"),
         (("build", "cophy-balls4", "x", "--frames", 8), "--frames is not of cophy-balls4; legal: --pairs, --seed and"),
         (("build", "cophy-balls4", "x", "--pairs", 0, 1, 1), "--pairs of train is 0; legal: an integer >= 1"),
         (("build", "burgers", "x", "--pairs", 1, 1, 1), "--pairs is not of burgers; legal: --seed and --workers"),
@@ -699,7 +736,7 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
     found = {line.split()[0]: line for line in lines if line.startswith(("tab:", "fig:", "app:"))}
     settings = {line.split()[0] for line in lines if line.startswith("setting:")}
     assert settings == {f"setting:{name}" for name in SETTINGS} - {
-        f"setting:{alias}" for alias in ("overcooked", "burgers", "burgers-adaptive", "fhn", "swimmer")
+        f"setting:{alias}" for alias in ("overcooked", "burgers", "burgers-adaptive", "fhn", "baxter", "swimmer")
     }
     assert set(found) == {*TARGETS, *COMPOSED}
     for line in found.values():

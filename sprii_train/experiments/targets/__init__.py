@@ -3,6 +3,7 @@
 from sprii_envs.properties import unknown_name
 from sprii_train.experiments.targets.aliases import OTHER_LABELS
 from sprii_train.experiments.targets.base import INFERRED, Group, Pairings, Target, Unit
+from sprii_train.experiments.targets.baxter import BAXTER_TARGETS
 from sprii_train.experiments.targets.burgers import BURGERS_TARGETS
 from sprii_train.experiments.targets.burgers_adaptive import BURGERS_ADAPTIVE_TARGETS
 from sprii_train.experiments.targets.composed import COMPOSED, Composed
@@ -62,6 +63,7 @@ TARGETS: dict[str, Target] = {
         *BALLS_TARGETS,
         *SOURCE_TARGETS,
         *SWIMMER_TARGETS,
+        *BAXTER_TARGETS,
     )
 }
 

@@ -49,6 +49,7 @@ OTHER_LABELS: dict[str, str] = {
         "tab:cophy-new5-probes": ("tab:cophy-physical-assays", "tab:balls-existing-factor-pairs"),
         "tab:v3-cophy-reader": ("tab:cophy-reader",),
         "tab:v3-swimmer": ("tab:ctp-fixed-weight", "setting:swimmer"),
+        "fig:baxter-selectivity": ("fig:v3-baxter", "fig:baxter-interface", "app:baxter", "setting:baxter"),
     }.items()
     for alias in others
 }

@@ -41,12 +41,11 @@ WITHIN = ("tab:dclean-full",)
 """Tables whose rows have the paper's under them."""
 
 ELSEWHERE = (
-    "tab:pendulum-r7", "tab:fhn-breadth", "tab:external-fhn-probes",
-    "tab:v3-swimmer",
+    "tab:pendulum-r7", "tab:fhn-breadth", "tab:external-fhn-probes", "fig:baxter-selectivity", "tab:v3-swimmer",
     *(label for label, one in TARGETS.items() if any(group.world.startswith("cophy-") for group in one.groups)),
 )  # fmt: skip
 READ = [label for label in TARGETS if label not in ELSEWHERE]
-"""The pendulum's rows, whose references are no sources, and those of fields, CoPhy and Swimmer are tested elsewhere."""
+"""The pendulum's rows, whose references are no sources, and those of fields, grasps, CoPhy, Swimmer are tested elsewhere."""
 
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 

@@ -10,6 +10,7 @@ from tiny_objects import object_windows
 from tiny_worlds import POKE_LEARNER
 
 from sprii_envs.banks import Bank
+from sprii_envs.relations import SAME_SYSTEM
 from sprii_train.experiments.graphs import random_graph
 from sprii_train.fields.environments import EnvironmentWindows
 from sprii_train.fields.windows import FieldWindows
@@ -28,14 +29,15 @@ from sprii_train.learners import (
     ObjectJEPAConfig,
     ObjectRSSMConfig,
     PersistentJEPAConfig,
+    TactileConfig,
     learner_of,
     register_learner,
 )
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
 from sprii_train.learners.nod_hier import ChainWindows
 from sprii_train.learners.segments import SegmentConfig
-from sprii_train.protocol import check_learner, training_loss
-from sprii_train.recipes import EVERY_RECIPE, LINKED, SHIFTED, Recipe
+from sprii_train.protocol import Windows, check_learner, training_loss
+from sprii_train.recipes import EVERY_RECIPE, GRASP_RECIPES, LINKED, SHIFTED, Recipe
 from sprii_train.settings import POKE
 from sprii_train.swimmer.rows import windows as segment_windows
 
@@ -56,6 +58,21 @@ CONFIGS: dict[str, Any] = {
     "object-rssm": ObjectRSSMConfig(features=6, projection=8, width=8, persistent=4, latent=3, decoder=8),
     "persistent-jepa": PersistentJEPAConfig(width=8, embedding=6, latent=4),
     "masked-gru": MaskedGRUConfig(width=8, embedding=6, latent=4, state=5),
+    "tactile": TactileConfig(
+        history=6,
+        horizons=(1, 3),
+        embedding=8,
+        persistent=4,
+        current=4,
+        horizon_feature=3,
+        observation_width=8,
+        width=8,
+        layers=2,
+        heads=2,
+        head_width=8,
+        predictor_width=8,
+        sigreg_slices=16,
+    ),
 }
 OF_OBJECTS = CoPhyNetConfig | ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMConfig
 WITHOUT_CONTEXTS = tuple(
@@ -65,7 +82,7 @@ PAIRS = 6
 
 
 def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
-    """A batch of the recipe; AD's episodes of play and fields lie in no bank of bodies."""
+    """A batch of the recipe; AD's episodes of play, fields and grasps lie in no bank of bodies."""
     if isinstance(config, CoDAConfig | GEPSConfig):
         fields = torch.from_numpy(
             np.random.default_rng(0).normal(size=(2 * PAIRS, config.frames, config.points)).astype(np.float32)
@@ -95,6 +112,14 @@ def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
         made = {k: torch.from_numpy(rng.standard_normal((2 * PAIRS, *shape), np.float32)) for k, shape in drawn.items()}
         target = made.pop("target")
         return segment_windows(made | {"mask": torch.ones(2 * PAIRS, 2)}, target)
+    if isinstance(config, TactileConfig):
+        draw = torch.Generator().manual_seed(0)
+        seen, ahead = (
+            torch.randn(2 * PAIRS, t, config.taxels, generator=draw) for t in (config.history, len(config.horizons))
+        )
+        return Windows(seen, seen[:, 1:, :0], ahead, seen[:, : config.horizons[-1], :0])
+    if recipe.name in GRASP_RECIPES:  # whose relations are of other columns
+        recipe = replace(recipe, relation=SAME_SYSTEM)
     if recipe.kernel == LINKED:
         recipe = replace(recipe, kernel=random_graph(POKE.episodes(bank, "train"), seed=0))
     return POKE.data(bank, config, recipe, pairs=PAIRS, seed=0)(0)
