@@ -19,19 +19,9 @@ from sprii_train.settings.spring import SPRING
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
-        D_CLEAN,
-        POKE,
-        *POKE_ROLLOUTS,
-        SPRING,
-        PENDULUM,
-        OVERCOOKED,
-        BURGERS,
-        BURGERS_ADAPTIVE,
-        FHN,
-        *COPHY,
-        BAXTER,
-    )  # fmt: skip
-}
+        D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING, PENDULUM, OVERCOOKED, BURGERS, BURGERS_ADAPTIVE, FHN, *COPHY, BAXTER,
+    )
+}  # fmt: skip
 
 __all__ = [
     "BAXTER",
