@@ -32,7 +32,7 @@ SETTINGS: dict[str, Setting] = {
         *COPHY,
         SWIMMER,
         BAXTER,
-    )  # fmt: skip
+    )
 }
 
 __all__ = [

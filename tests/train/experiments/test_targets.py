@@ -45,7 +45,7 @@ ELSEWHERE = (
     *(label for label, one in TARGETS.items() if any(group.world.startswith("cophy-") for group in one.groups)),
 )  # fmt: skip
 READ = [label for label in TARGETS if label not in ELSEWHERE]
-"""The pendulum's rows, whose references are no sources, and those of fields, grasps, CoPhy, Swimmer are tested elsewhere."""
+"""The pendulum's rows, whose references are no sources, those of fields, grasps, CoPhy, Swimmer: tested elsewhere."""
 
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 
