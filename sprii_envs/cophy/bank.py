@@ -141,12 +141,11 @@ def _entries(store: Store, column: str, rows: ArrayLike, times: ArrayLike | None
 
 def _rows(store: Store, rows: ArrayLike) -> NDArray[np.int64]:
     """Rows (N,) of a bank's table."""
-    count = len(store.table)
+    legal = f"legal: some of 0 to {len(store.table) - 1}, (N,), at least one"
     try:
         at = whole(rows)
-        good = at.ndim == 1 and at.size > 0 and ((at >= 0) & (at < count)).all()
-    except TypeError:
-        good = False
-    if not good:
-        raise ValueError(f"rows is {shown(rows)}; legal: some of 0 to {count - 1}, (N,), at least one")
+    except TypeError as error:
+        raise ValueError(f"rows is {shown(rows)}; {legal}") from error
+    if at.ndim != 1 or not at.size or (at < 0).any() or (at >= len(store.table)).any():
+        raise ValueError(f"rows is {shown(rows)}; {legal}")
     return at

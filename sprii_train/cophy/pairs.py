@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sprii_envs.arguments import choice, integer, shown
-from sprii_envs.checks import whole
+from sprii_envs.checks import whole as whole_numbers
 from sprii_envs.relations.streams import CANDIDATES, PAIRS, WINDOWS, below, stream
 from sprii_train.cophy.windows import ObjectWindows
 
@@ -91,7 +91,7 @@ def relation_units(slot: Array, kind: Array, gravity: Array, physics: Array) -> 
     """
     for name, values in (("slot", slot), ("kind", kind)):
         try:
-            whole(values)
+            whole_numbers(values)
         except TypeError as error:
             raise ValueError(f"{name} is {shown(values)}; legal: integers, (N, O)") from error
     if np.ndim(slot) != 2:

@@ -101,7 +101,8 @@ def trajectories(
     """One query, an arm a panel: true paths, and what is predicted with matched and with wrong histories.
 
     Args:
-        shown: arm → `first` (3, O, 3), true frames that were given, `true` (L, O, 3), `matched` and `wrong` (L, O, D), `seen` and `slot` (O,).
+        shown: arm → `first` (3, O, 3) and `true` (L, O, 3), the true given frames and the rest; `matched` and `wrong`
+            (L, O, D), `seen` and `slot` (O,).
         axes: coordinates drawn.
         colours: by slot.
     """

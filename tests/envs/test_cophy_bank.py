@@ -202,10 +202,10 @@ def test_rows_and_sizes_that_no_bank_has_are_refused(tmp_path):
         for read in (lambda: cophy.slots(bank, rows), lambda: cophy.frames(bank, rows, "ab", [0], 8)):  # noqa: B023
             with pytest.raises(ValueError, match=r"rows is .*; legal: some of 0 to 1, \(N,\), at least one"):
                 read()
-    with pytest.raises(ValueError, match="size is 7; legal: an integer >= 8"):
+    with pytest.raises(ValueError, match=r"size is 7; legal: an integer >= 8"):
         cophy.frames(bank, [0], "ab", [0], 7)
     assert cophy.frames(bank, [1], "ab", [0], 8).shape == (1, 1, 8, 8, 3)
-    with pytest.raises(ValueError, match="CoPhyProtocol.train is -1; legal: an integer >= 1"):
+    with pytest.raises(ValueError, match=r"CoPhyProtocol.train is -1; legal: an integer >= 1"):
         CoPhyProtocol("balls", 3, train=-1)
-    with pytest.raises(ValueError, match="pairs is 'x'; legal: "):
+    with pytest.raises(ValueError, match=r"pairs is 'x'; legal: "):
         outcomes("x")

@@ -321,7 +321,7 @@ def test_a_video_of_the_right_length_whose_bits_are_damaged(tmp_path, kind):
             data[at] ^= int(rng.integers(1, 256))
     video.write_bytes(data)
     assert count_frames(video) == 15
-    with pytest.raises(PublishedError, match="ab/rgb.mp4 cannot be decoded as a video: ") as told:
+    with pytest.raises(PublishedError, match=r"ab/rgb.mp4 cannot be decoded as a video: ") as told:
         read(root, tmp_path / "bank", "collision", videos=True)
     assert str(told.value).count("rgb.mp4") == 1
     reasons = [

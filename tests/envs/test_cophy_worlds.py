@@ -83,7 +83,9 @@ def test_a_start_whose_quaternion_is_none_is_refused(length):
     state = env.world.initial(np.full((1, env.world.start_draws), 0.3), np.ones((1, 6)), None)[0]
     assert np.isfinite(env.reset(options={"state": state})[0]).all()
     state[10:14] *= length
-    with pytest.raises(ValueError, match=rf"'object_1_qw' … 'object_1_qz' are a quaternion of length {length:g}; legal"):
+    with pytest.raises(
+        ValueError, match=rf"'object_1_qw' … 'object_1_qz' are a quaternion of length {length:g}; legal"
+    ):
         env.reset(options={"state": state})
 
 

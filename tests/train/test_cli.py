@@ -404,7 +404,9 @@ def test_banks_of_cophy_are_built_exported_and_imported(tmp_path, monkeypatch, c
     status, _, err = bank("export", "cophy", built, built, *one)
     assert status == 2
     assert "which holds a bank" in err
-    assert "objects is 7; legal: " in bank("import", "cophy", out, tmp_path / "no", "--scene", "balls", "--objects", 7)[2]
+    assert (
+        "objects is 7; legal: " in bank("import", "cophy", out, tmp_path / "no", "--scene", "balls", "--objects", 7)[2]
+    )
     assert "ab_frames   16×16×3 uint8" in said
     assert "3 of 15 to 15 observations" in said
 

@@ -264,7 +264,7 @@ def _scene_of(row: Row, rows: Sequence[Row]) -> str:
 def contrasts_table(
     rows: Sequence[Row], population: str, pairs: Sequence[tuple[str, str, str, str]], *, level: float = 0.95
 ) -> Table | None:
-    """Comparator − SPRII, positive where SPRII has the lower error: intervals over recipients, and over sources and recipients where there are several.
+    """Comparator − SPRII: intervals over recipients, and over sources and recipients where there are several.
 
     Args:
         pairs: (scene, family, comparator, arm in place of `sprii`) of each line.

@@ -171,7 +171,7 @@ def test_arrays_of_ones_own_that_do_not_fit_are_refused():
 def test_units_of_what_is_no_physics_are_refused():
     slot = kind = np.zeros((4, 2), np.int64)
     gravity, physics = np.zeros((4, 1)), np.ones((4, 2, 3))
-    for given, said in (
+    for own, said in (
         ({"slot": slot + 0.5}, "slot is .*; legal: integers"),
         ({"kind": kind[:, :1]}, r"kind has shape \(4, 1\); legal: \(4, 2\)"),
         ({"gravity": gravity[:1]}, r"gravity has shape \(1, 1\); legal: \(4, g\)"),
@@ -179,4 +179,4 @@ def test_units_of_what_is_no_physics_are_refused():
         ({"physics": np.where(np.arange(3) == 1, np.nan, physics)}, "physics hold NaN or infinity"),
     ):
         with pytest.raises(ValueError, match=said):
-            relation_units(**{"slot": slot, "kind": kind, "gravity": gravity, "physics": physics} | given)
+            relation_units(**{"slot": slot, "kind": kind, "gravity": gravity, "physics": physics} | own)
