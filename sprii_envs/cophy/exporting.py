@@ -79,8 +79,8 @@ def _claim(layout: Layout, fingerprint: str) -> None:
     """Say in the folder whose export it is; StoreError where it is another's, or holds anything else."""
     marker, told = layout.folder / ".export.json", {"fingerprint": fingerprint, "size": layout.size}
     for folder in (layout.folder, *layout.folder.parents):
-        if any((folder / name).is_file() for name in (MANIFEST, "build.json")):
-            raise StoreError(f"{layout.root} is in {folder}, which holds a bank; choose another folder")
+        if (folder / MANIFEST).is_file():
+            raise StoreError(f"{folder} holds a bank, and {layout.folder} would be in it; choose another folder")
     if marker.is_file():
         if files.read_json(marker, StoreError) != told:
             raise StoreError(f"{layout.folder} holds the export of another bank or size; choose another folder")

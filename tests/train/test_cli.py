@@ -403,7 +403,7 @@ def test_banks_of_cophy_are_built_exported_and_imported(tmp_path, monkeypatch, c
     assert re.search(r"\n +1: .*confounders.npy is missing", said)
     status, _, err = bank("export", "cophy", built, built, *one)
     assert status == 2
-    assert "which holds a bank" in err
+    assert "built holds a bank" in err
     assert (
         "objects is 7; legal: " in bank("import", "cophy", out, tmp_path / "no", "--scene", "balls", "--objects", 7)[2]
     )

@@ -165,7 +165,7 @@ def test_arrays_of_ones_own_that_do_not_fit_are_refused():
             replace(made, **{field: change(getattr(made, field))})
     for step in (-1, 0.5, True):
         with pytest.raises(ValueError, match=f"step is {step}; legal: an integer >= 0"):
-            PairedObjects(made, pairs=3)(step)
+            PairedObjects(made, pairs=3)(step)  # pyright: ignore[reportArgumentType]
 
 
 def test_units_of_what_is_no_physics_are_refused():
