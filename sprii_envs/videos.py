@@ -1,11 +1,12 @@
 """Videos in files, through FFmpeg, which `imageio-ffmpeg` brings along; and pictures made smaller."""
 
+import re
 import subprocess
+import tempfile
 from collections.abc import Generator
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ Frames = NDArray[np.uint8]
 """(…, height, width, 3), 0 … 255 in the order red, green, blue."""
 
 _PIP = "'sprii[cophy]'"
+_ADDRESS = re.compile(r"\[[^\]]*@ 0x[0-9a-f]+\]\s*")
+"""What FFmpeg's messages begin with, which is different every time."""
 
 
 def read_video(path: Path, count: int) -> Frames:
@@ -67,24 +70,41 @@ def count_frames(path: Path) -> int:
 
 
 def _decoded(path: Path, count: int, pixels: str, channels: int) -> Generator[Frames]:
-    """Frames (height, width, channels), one after another; FileError when there are more or fewer than `count`."""
+    """Frames (height, width, channels), one after another; FileError when there are more or fewer than `count`.
+
+    FFmpeg conceals what it cannot decode unless it is told to stop; then it tells of damage only when it ends. Frames
+    come as PPM or PGM, which say how large they are.
+    """
     require("reading videos", _PIP, "imageio_ffmpeg")
     import imageio_ffmpeg
 
     if not path.is_file():
         raise FileError(f"{path} does not exist")
-    found = 0
-    how: dict[str, Any] = {"pix_fmt": pixels, "bits_per_pixel": 8 * channels, "input_params": ["-threads", "1"]}
-    try:
-        with closing(imageio_ffmpeg.read_frames(path, output_params=["-fps_mode", "passthrough"], **how)) as stream:
-            width, height = next(stream)["size"]  # type: ignore[index]  # first a dict about the video, then bytes
-            for data in stream:
-                if (found := found + 1) > count:
-                    break
-                yield np.frombuffer(data, np.uint8).reshape(height, width, channels)  # type: ignore[arg-type]
-    except (OSError, RuntimeError, ValueError, KeyError, StopIteration) as error:
-        said = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        raise FileError(f"{path} cannot be decoded as a video: {said[-1]}") from error
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-xerror", "-err_detect", "explode", "-threads", "1"]
+    command += ["-i", str(path), "-map", "0:v:0", "-fps_mode", "passthrough", "-pix_fmt", pixels]
+    command += ["-c:v", "ppm" if channels > 1 else "pgm", "-f", "image2pipe", "-"]
+    found, ended = 0, False
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            while found <= count and not ended:
+                _, size, _ = (process.stdout.readline() for _ in range(3))  # P5 or P6; width and height; 255
+                width, height = map(int, size.split() or (0, 0))
+                data = process.stdout.read(height * width * channels)
+                ended = not data or len(data) < height * width * channels
+                if not ended and (found := found + 1) <= count:
+                    yield np.frombuffer(data, np.uint8).reshape(height, width, channels)
+        finally:
+            if not ended:
+                process.kill()
+            process.wait()
+        errors.seek(0)
+        said = _ADDRESS.sub("", errors.read().decode(errors="replace")).strip().splitlines()
+    if ended and (process.returncode or said):
+        raise FileError(f"{path} cannot be decoded as a video: {said[0] if said else f'FFmpeg {process.returncode}'}")
     if found != count:
         told = f"{found} frames" if found < count else "more frames"
         raise FileError(f"{path} is damaged: it has {told}, expected {count}")

@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import files
-from sprii_envs.arguments import choice, instance, integer
+from sprii_envs.arguments import choice, instance, integer, shown
 from sprii_envs.banks import RecordedBank, Store, StoreError
 from sprii_envs.banks.generated import Progress, build_generated
+from sprii_envs.checks import whole
 from sprii_envs.cophy.objects import COLOURS, FRAMES, GRAVITY, PROPERTIES
 from sprii_envs.cophy.protocols import PROTOCOLS, VIDEOS, CoPhyProtocol, kinds_of
 from sprii_envs.videos import smaller
@@ -67,8 +68,11 @@ def scene_of(store: Store) -> str:
 
 
 def slots(store: Store, rows: ArrayLike) -> Slots:
-    """What persists in the pairs in some rows (N,) of a bank's table; StoreError for a store of anything else."""
-    count, at = len(COLOURS[scene_of(store)]), np.asarray(rows)
+    """What persists in the pairs in some rows (N,) of a bank's table.
+
+    ValueError for rows that the table has not; StoreError for a store of anything else.
+    """
+    count, at = len(COLOURS[scene_of(store)]), _rows(store, rows)
 
     def each(name: str) -> NDArray:
         return np.stack([store.table[f"{name}_{slot}"][at] for slot in range(count)], axis=-1)
@@ -88,7 +92,7 @@ def pairs(store: Store, rows: ArrayLike) -> "Pairs":
     from sprii_envs.cophy.simulation import Pairs
 
     of = slots(store, rows)
-    told = tuple(store.table["explanation"][np.asarray(rows)].tolist())
+    told = tuple(store.table["explanation"][_rows(store, rows)].tolist())
     return Pairs(states(store, rows, "ab"), states(store, rows, "cd"), *of, told)
 
 
@@ -108,11 +112,13 @@ def frames(store: Store, rows: ArrayLike, video: str, times: ArrayLike | None, s
         size: pixels along a side.
 
     Raises:
-        ValueError: for no such video, and for a size that is larger than the bank's own pictures.
+        ValueError: for rows that the table has not, no such video, and a size that is larger than the bank's own
+            pictures, or less than 8 where they are drawn.
         StoreError: for a time that no video has, and for a store of anything else.
     """
     scene = scene_of(store)
-    size, column = integer("size", size, least=1, most=PICTURE), f"{choice('video', video, legal=VIDEOS)}_frames"
+    column = f"{choice('video', video, legal=VIDEOS)}_frames"
+    size = integer("size", size, least=1 if column in store.columns else 8, most=PICTURE)
     if column in store.columns:
         return smaller(_entries(store, column, rows, times), size)
     from sprii_envs.cophy.pictures import pictures
@@ -125,9 +131,21 @@ def frames(store: Store, rows: ArrayLike, video: str, times: ArrayLike | None, s
 
 def _entries(store: Store, column: str, rows: ArrayLike, times: ArrayLike | None) -> NDArray:
     """Entries (N, T, *item) of a column."""
-    at = np.asarray(rows)
+    at = _rows(store, rows)
     when = np.arange(FRAMES[scene_of(store)]) if times is None else np.asarray(times)
     when = np.broadcast_to(when, (len(at), when.shape[-1]))
     episodes = np.repeat(store.table["episode"][at], when.shape[1])
     found = store.windows(column, episodes, when.ravel(), 1)
     return found.reshape(*when.shape, *found.shape[2:])
+
+
+def _rows(store: Store, rows: ArrayLike) -> NDArray[np.int64]:
+    """Rows (N,) of a bank's table."""
+    legal = f"legal: some of 0 to {len(store.table) - 1}, (N,), at least one"
+    try:
+        at = whole(rows)
+    except TypeError as error:
+        raise ValueError(f"rows is {shown(rows)}; {legal}") from error
+    if at.ndim != 1 or not at.size or (at < 0).any() or (at >= len(store.table)).any():
+        raise ValueError(f"rows is {shown(rows)}; {legal}")
+    return at

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import rendering
 from sprii_envs.cophy import objects, pictures
@@ -42,6 +42,8 @@ Means over six speeds of 2 … 8 m/s, mass ratios 1:5 … 5:1 and six instants o
 """
 SMOOTH = 1e-5
 """MuJoCo's least friction."""
+UNIT = 1e-3
+"""How far the length of a given quaternion may be from 1."""
 
 
 def damping_ratio(restitution: Array) -> Array:
@@ -142,6 +144,20 @@ class Bodies(MujocoWorld):
         """The force whose impulse over a control step is the largest."""
         force = constants["impulse_limit"] / constants["dt"]
         model.actuator_ctrlrange[:] = -force, force
+
+    def check_state(self, state: ArrayLike, n: int) -> Array:
+        """As in `MujocoWorld`; ValueError for a quaternion whose length is not within 1e-3 of 1."""
+        full = super().check_state(state, n)
+        k = len(self.shapes)
+        length = np.linalg.norm(full[:, : 7 * k].reshape(n, k, 7)[..., 3:], axis=-1)
+        if (odd := np.abs(length - 1.0) > UNIT).any():
+            row, i = np.argwhere(odd)[0]
+            where = f" of slot {row}" if n > 1 else ""
+            raise ValueError(
+                f"state components 'object_{i}_qw' … 'object_{i}_qz'{where} are a quaternion of length "
+                f"{length[row, i]:.6g}; legal: 1, within {UNIT:g}"
+            )
+        return full
 
     def observe(self, state: Array) -> NDArray[np.float32]:
         """Every body's 13 numbers in CoPhy's order, one body after another, (N, 13 K) float32."""

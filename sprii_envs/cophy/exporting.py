@@ -11,6 +11,7 @@ from sprii_envs import files
 from sprii_envs.arguments import WORKERS, integer
 from sprii_envs.banks import Store, StoreError, open_store
 from sprii_envs.banks.generated import Progress
+from sprii_envs.banks.recorded import MANIFEST
 from sprii_envs.cophy.bank import boxes, frames, scene_of, slots, states
 from sprii_envs.cophy.objects import COLOURS, INTERVAL, KINDS, PALETTE
 from sprii_envs.cophy.protocols import VIDEOS, kinds_of
@@ -77,6 +78,9 @@ def export_cophy(
 def _claim(layout: Layout, fingerprint: str) -> None:
     """Say in the folder whose export it is; StoreError where it is another's, or holds anything else."""
     marker, told = layout.folder / ".export.json", {"fingerprint": fingerprint, "size": layout.size}
+    for folder in (layout.folder, *layout.folder.parents):
+        if (folder / MANIFEST).is_file():
+            raise StoreError(f"{folder} holds a bank, and {layout.folder} would be in it; choose another folder")
     if marker.is_file():
         if files.read_json(marker, StoreError) != told:
             raise StoreError(f"{layout.folder} holds the export of another bank or size; choose another folder")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.arguments import instance
 from sprii_envs.cophy import objects
 from sprii_envs.cophy.blocktower import FALLEN
 from sprii_envs.cophy.simulation import Pairs
@@ -23,7 +24,10 @@ def outcomes(pairs: Pairs) -> Mapping[str, float]:
     falls), `removed`. Collision: `ab_hits`, `cd_hits` (the target moves), `other_outcome`. Balls: `ab_touch`,
     `cd_touch` (of all balls, those that come within 0.15 m of another's surface in a frame), `ab_walls` (likewise
     of a wall).
+
+    ValueError for no pairs.
     """
+    instance("pairs", pairs, of=Pairs)
     present = pairs.kinds != objects.ABSENT
     kept = present & pairs.cd[:, 0].any(axis=-1)
     apart = np.linalg.norm((pairs.ab - pairs.cd)[:, -1, :, :3].astype(np.float64), axis=-1)

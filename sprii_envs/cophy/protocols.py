@@ -52,19 +52,22 @@ class CoPhyProtocol(GeneratedProtocol):
     scene: str = "balls"
     objects: int = 4
     variant: str = "normal"
-    train: int = -1
-    validation: int = -1
-    test: int = -1
+    train: int = None  # type: ignore[assignment]  # as many as were published, see `__post_init__`
+    validation: int = None  # type: ignore[assignment]
+    test: int = None  # type: ignore[assignment]
 
     name: ClassVar[str] = "cophy"
     together: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
         """ValueError, see above."""
-        check_scene(self)
+        check(self, choice, "scene", legal=SCENES)
+        legal = OBJECTS[self.scene]
+        check(self, integer, "objects", least=legal[0], most=legal[-1])
+        check(self, choice, "variant", legal=VARIANTS[self.scene])
         check(self, integer, "seed", most=2**63 - 1)
         for split, count in zip(SPLITS, COUNTS[self.scene, self.objects, self.variant], strict=True):
-            if getattr(self, split) == -1:
+            if getattr(self, split) is None:
                 object.__setattr__(self, split, count)
         check(self, integer, "train", least=1)
         check(self, integer, "validation", "test")
@@ -123,14 +126,6 @@ class CoPhyProtocol(GeneratedProtocol):
             "simulator": "MuJoCo",
             "ours": ["starts and interventions of Balls and Collision", "contacts", "cameras", "shades"],
         }
-
-
-def check_scene(config: Any) -> None:
-    """ValueError unless a dataclass has a scene, a number of objects and a variant that go together."""
-    check(config, choice, "scene", legal=SCENES)
-    legal = OBJECTS[config.scene]
-    check(config, integer, "objects", least=legal[0], most=legal[-1])
-    check(config, choice, "variant", legal=VARIANTS[config.scene])
 
 
 def streams(scene: str, frames: int | None = None) -> dict[str, StreamSpec]:

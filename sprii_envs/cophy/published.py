@@ -4,7 +4,7 @@ ballsCF/<K>/<id>/, blocktowerCF/<K>/<id>/, collisionCF/<id>/
   ab/, cd/          states.npy, bboxes.npy, colors.txt, rgb.mp4, segm.mp4
   confounders.npy   mass, friction and, but in Blocktower, restitution
   gravity.txt       of Blocktower
-  explanations.txt  of Balls and Collision
+  explanations.txt  of Balls and Collision, all of whose examples have one; of Blocktower, if it is there
 splits/             lists of ids, as ballsCF_4_train.txt
 
 The pickle of predicted properties that was published beside it is not read: nothing from a disk is unpickled.
@@ -34,11 +34,14 @@ from sprii_envs.cophy.objects import (
     FRAMES,
     KINDS,
     LEVELS,
+    OBJECTS,
     PROPERTIES,
+    SCENES,
     SPHERE,
     STATE,
+    VARIANTS,
 )
-from sprii_envs.cophy.protocols import SPLITS, VIDEOS, check_scene, persistent, streams
+from sprii_envs.cophy.protocols import SPLITS, VIDEOS, persistent, streams
 from sprii_envs.dependencies import require
 from sprii_envs.processes import in_order
 from sprii_envs.videos import read_video, smaller
@@ -51,6 +54,10 @@ NAMED: Mapping[str, tuple[str, ...]] = {"train": ("train",), "validation": ("val
 
 _GRAVITY = re.compile(r"\s*gravity_x=(\S+)\s+gravity_y=(\S+)\s*")
 _ID = re.compile(r"\w[\w.-]*")
+FARTHEST = 1e6
+"""m, m/s or rad/s; a state with more is damaged."""
+UNIT = 1e-2
+"""How far a quaternion's length may be from 1; published ones are of single precision."""
 TOGETHER = 4
 """Examples that a worker reads or writes at once."""
 
@@ -64,9 +71,6 @@ class Layout:
     objects: int
     variant: str
     size: int | None
-
-    def __post_init__(self) -> None:
-        check_scene(self)
 
     @property
     def folder(self) -> Path:
@@ -116,6 +120,9 @@ def import_cophy(
         StoreError: for a path that holds another bank.
         PackageImportError: with `videos`, without imageio-ffmpeg.
     """
+    legal = OBJECTS[choice("scene", scene, legal=SCENES)]
+    objects = integer("objects", objects, least=legal[0], most=legal[-1])
+    choice("variant", variant, legal=VARIANTS[scene])
     workers = integer("workers", workers, least=1, most=WORKERS)
     drop = choice("damaged", damaged, legal=("error", "drop")) == "drop"
     kept = integer("size", size, least=8, most=PICTURES) if flag("videos", videos) else None
@@ -241,6 +248,8 @@ def _read(layout: Layout, folder: Path) -> tuple[Labels, Arrays]:
                 f"{folder / video / 'states.npy'} has the objects {_names(scene, seen)} in its first frame; "
                 f"colors.txt tells of {_names(scene, sorted(there))}"
             )
+        _check_states(folder / video / "states.npy", arrays[f"{video}_states"][:, seen])
+        _check_boxes(folder / video / "bboxes.npy", arrays[f"{video}_boxes"][:, seen])
     ab, cd = order["ab"], order["cd"]
     if len(ab) != layout.objects:
         raise PublishedError(f"{folder / 'ab' / 'colors.txt'} tells of {len(ab)} objects, expected {layout.objects}")
@@ -256,6 +265,8 @@ def _read(layout: Layout, folder: Path) -> tuple[Labels, Arrays]:
         for video in VIDEOS:
             try:
                 arrays[f"{video}_frames"] = smaller(read_video(folder / video / "rgb.mp4", length), layout.size)
+            except files.FileError as error:  # which names it
+                raise PublishedError(str(error)) from error
             except ValueError as error:
                 raise PublishedError(f"{folder / video / 'rgb.mp4'}: {error}") from error
     return persistent(kinds, properties, gravity, explanation), arrays
@@ -286,6 +297,26 @@ def _array(file: Path, shapes: Sequence[tuple[int, ...]]) -> NDArray[np.float32]
     if not np.isfinite(array).all():
         raise PublishedError(f"{file} holds NaN or infinity")
     return array
+
+
+def _check_states(file: Path, values: NDArray[np.float32]) -> None:
+    """PublishedError for states (T, O, 13) of objects that are there, but cannot be so."""
+    if (far := np.abs(values) > FARTHEST).any():
+        t, o, entry = np.argwhere(far)[0]
+        raise PublishedError(f"{file} holds {values[t, o, entry]:g} in frame {t}, expected at most {FARTHEST:g}")
+    length = np.linalg.norm(values[..., 3:7].astype(np.float64), axis=-1)
+    if (odd := abs(length - 1.0) > UNIT).any():
+        t, o = np.argwhere(odd)[0]
+        raise PublishedError(f"{file} has a quaternion of length {length[t, o]:.3g} in frame {t}, expected 1")
+
+
+def _check_boxes(file: Path, values: NDArray[np.float32]) -> None:
+    """PublishedError for boxes (T, O, 4) whose corners are the wrong way round."""
+    if (back := values[..., :2] > values[..., 2:]).any():
+        t, o, axis = np.argwhere(back)[0]
+        name, low, high = "xy"[axis], values[t, o, axis], values[t, o, axis + 2]
+        told = f"{name}1 is {low:g} and {name}2 {high:g} in frame {t}, expected {name}1 ≤ {name}2"
+        raise PublishedError(f"{file}: {told}")
 
 
 def _padded(array: NDArray[np.float32], there: list[int], count: int) -> NDArray[np.float32]:

@@ -445,13 +445,11 @@ def described(store: "Store", folder: Path) -> str:
     if origin.get("kind") == "stand-in":
         rows.insert(1, ("stand-in", f"simulated in place of recordings of {origin['benchmark']}"))
     notes = getattr(store, "notes", {})
-    if kinds := notes.get("left_out"):
+    if dropped := notes.get("dropped"):
+        kinds = notes.get("left_out", {"damaged": len(dropped)})
         told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
-        rows.append(("left out", f"{_counted(sum(kinds.values()), 'scene')}: {told} (--dropped lists them)"))
-    elif dropped := notes.get("dropped"):
-        rows.append(
-            ("left out", f"{_counted(len(dropped), 'damaged example')}, such as {next(iter(dropped.values()))}")
-        )
+        such = f"such as {next(iter(dropped.values()))}"
+        rows.append(("left out", f"{_counted(len(dropped), 'example')}: {told} (info --dropped lists them), {such}"))
     rows += [("tasks", notes["split"])] if "split" in notes else []
     for name in store.columns:
         if isinstance(store, ArrayStore):

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sprii_envs.arguments import choice, integer
+from sprii_envs.arguments import choice, integer, shown
+from sprii_envs.checks import whole as whole_numbers
 from sprii_envs.relations.streams import CANDIDATES, PAIRS, WINDOWS, below, stream
 from sprii_train.cophy.windows import ObjectWindows
 
@@ -40,6 +41,10 @@ class ObjectEpisodes:
         active: (N, O) objects of both videos.
         unit, stratum: (N, O), see `relation_units`.
         fingerprint: of the data behind it.
+
+    Raises:
+        ValueError: for other shapes, rows that are not there, and poses, positions or features that are not finite; the
+            features of a memory map, which may be larger than the memory, are not read for it.
     """
 
     features: Array
@@ -53,6 +58,22 @@ class ObjectEpisodes:
     stratum: Rows
     fingerprint: str
 
+    def __post_init__(self) -> None:
+        """ValueError, see above."""
+        if self.features.ndim != 5 or self.features.shape[1] != 2:
+            raise ValueError(f"features have shape {self.features.shape}; legal: (E, 2, T, O, F)")
+        e, _, t, o, _ = self.features.shape
+        n = len(self.rows)
+        legal = {"poses": (e, 2, t, o, 3), "rows": (n,), "positions": (n, t, o, 3)}
+        legal |= {name: (n, o) for name in ("slot", "kind", "active", "unit", "stratum")}
+        for name, shape in legal.items():
+            if (found := getattr(self, name).shape) != shape:
+                raise ValueError(f"{name} has shape {found}; legal: {shape}")
+        if n and not 0 <= self.rows.min() <= self.rows.max() < e:
+            raise ValueError(f"rows are {self.rows.min()} to {self.rows.max()}; legal: 0 to {e - 1}")
+        for name in ("poses", "positions", *(() if isinstance(self.features, np.memmap) else ("features",))):
+            _check_finite(name, getattr(self, name))
+
 
 def relation_units(slot: Array, kind: Array, gravity: Array, physics: Array) -> tuple[Rows, Rows]:
     """Which objects may give each other their codes.
@@ -64,14 +85,36 @@ def relation_units(slot: Array, kind: Array, gravity: Array, physics: Array) -> 
 
     Returns:
         (N, O) numbers of units, equal slot, kind, gravity and physics; and of strata, equal slot, kind and gravity.
+
+    Raises:
+        ValueError: for other shapes, a slot or kind that is no integer, and gravity or physics that is not finite.
     """
+    for name, values in (("slot", slot), ("kind", kind)):
+        try:
+            whole_numbers(values)
+        except TypeError as error:
+            raise ValueError(f"{name} is {shown(values)}; legal: integers, (N, O)") from error
+    if np.ndim(slot) != 2:
+        raise ValueError(f"slot has shape {np.shape(slot)}; legal: (N, O)")
     n, o = np.shape(slot)
+    for name, values, inner in (("kind", kind, (n, o)), ("gravity", gravity, (n,)), ("physics", physics, (n, o))):
+        ndim = 2 if name != "physics" else 3
+        if np.ndim(values) != ndim or np.shape(values)[: len(inner)] != inner:
+            legal = {"kind": f"({n}, {o})", "gravity": f"({n}, g)", "physics": f"({n}, {o}, k)"}[name]
+            raise ValueError(f"{name} has shape {np.shape(values)}; legal: {legal}")
+    _check_finite("gravity", gravity)
+    _check_finite("physics", physics)
     public = np.concatenate(
         [np.stack([slot, kind], axis=-1), np.broadcast_to(np.asarray(gravity)[:, None], (n, o, np.shape(gravity)[1]))],
         axis=-1,
     )  # fmt: skip
     whole = np.concatenate([public, physics], axis=-1)
     return _numbered(whole), _numbered(public)
+
+
+def _check_finite(name: str, values: Array) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} hold NaN or infinity; legal: finite numbers")
 
 
 def _numbered(cells: Array) -> Rows:
@@ -186,7 +229,8 @@ class PairedObjects:
         return Epoch(recipient, focal, rows, places)
 
     def batch(self, step: int) -> Epoch:
-        """Recipients and donors of a step."""
+        """Recipients and donors of a step; ValueError for one that is no integer from 0 on."""
+        step = integer("step", step)
         total, first = len(self.eligible), step * self.recipients
         at = first + np.arange(self.recipients)[self._own]
         parts = [

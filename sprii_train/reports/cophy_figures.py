@@ -101,7 +101,8 @@ def trajectories(
     """One query, an arm a panel: true paths, and what is predicted with matched and with wrong histories.
 
     Args:
-        shown: arm → `given` (3, O, 3), `true` (L, O, 3), `matched` and `wrong` (L, O, D), `seen` and `slot` (O,).
+        shown: arm → `first` (3, O, 3) and `true` (L, O, 3), the true given frames and the rest; `matched` and `wrong`
+            (L, O, D), `seen` and `slot` (O,).
         axes: coordinates drawn.
         colours: by slot.
     """
@@ -116,11 +117,11 @@ def trajectories(
         a, b = drawn if len(drawn) == 2 else (0, 1)
         for o in np.flatnonzero(found["seen"]):
             tint = np.array(PALETTE[colours[int(found["slot"][o])]]) / 255
-            panel.plot(found["given"][:, o, a], found["given"][:, o, b], "k.", markersize=4)
             panel.plot(found["true"][:, o, a], found["true"][:, o, b], "-", color=tint, linewidth=1.5)
             for name, marker in (("matched", "o"), ("wrong", "x")):
                 path = found[name][:, o]
                 panel.plot(path[:, a], path[:, b], marker, color=tint, markersize=3, alpha=0.7)
+            panel.plot(found["first"][:, o, a], found["first"][:, o, b], "ks", markersize=4, zorder=3)
         panel.set_title(label, fontsize=10)
         panel.set_aspect("equal")
         panel.set_xlabel("xyz"[a] + ", m")

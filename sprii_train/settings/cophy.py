@@ -165,7 +165,7 @@ class ObjectSetting(Setting):
         assert isinstance(made, Perceived)
         protocol = made.protocol
         return {
-            "Budget": f"{train.steps:,} updates of {train.pairs} recipients, of which recipes may have a share; seeds "
+            "Budget": f"{train.steps:,} updates of {train.pairs} recipients, half as many of j2 and net50; seeds "
             f"of sources and readers: {seeds}; {budget.note}",
             "Learner": listed(budget.learner, but=("context",)),
             "Training": f"AdamW, rate {train.learning_rate:g}, decay {train.weight_decay:g}, clip {train.clip:g}; "

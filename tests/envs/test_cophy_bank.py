@@ -194,3 +194,18 @@ def test_other_stores_are_refused():
             read(other)
     with pytest.raises(ValueError, match="protocol is 'cophy-balls4'; legal: CoPhyProtocol"):
         build_cophy("cophy-balls4", "nowhere")
+
+
+def test_rows_and_sizes_that_no_bank_has_are_refused(tmp_path):
+    bank = build_cophy(CoPhyProtocol("collision", 2, train=2, validation=0, test=0), tmp_path / "bank")
+    for rows in ([], [-1], [2], [0.5], 0):
+        for read in (lambda: cophy.slots(bank, rows), lambda: cophy.frames(bank, rows, "ab", [0], 8)):  # noqa: B023
+            with pytest.raises(ValueError, match=r"rows is .*; legal: some of 0 to 1, \(N,\), at least one"):
+                read()
+    with pytest.raises(ValueError, match=r"size is 7; legal: an integer >= 8"):
+        cophy.frames(bank, [0], "ab", [0], 7)
+    assert cophy.frames(bank, [1], "ab", [0], 8).shape == (1, 1, 8, 8, 3)
+    with pytest.raises(ValueError, match=r"CoPhyProtocol.train is -1; legal: an integer >= 1"):
+        CoPhyProtocol("balls", 3, train=-1)
+    with pytest.raises(ValueError, match=r"pairs is 'x'; legal: "):
+        outcomes("x")

@@ -1,4 +1,4 @@
-"""docs/envs/cophy.md from "Banks" on: its block runs, and its table has the published counts."""
+"""docs/envs/cophy.md from "Banks" on: its blocks run, and its table has the published counts."""
 
 import re
 from pathlib import Path
@@ -11,12 +11,12 @@ PAGE = (Path(__file__).parents[2] / "docs" / "envs" / "cophy.md").read_text(enco
 BANKS = PAGE[PAGE.index("\n## Banks\n") :]
 
 
-def test_the_block_runs(tmp_path, monkeypatch):
+def test_the_blocks_run(tmp_path, monkeypatch):
     pytest.importorskip("mujoco")
     monkeypatch.chdir(tmp_path)
-    (block,) = re.findall(r"```python\n(.*?)```", BANKS, re.DOTALL)
     names: dict = {}
-    exec(compile(block, "cophy.md", "exec"), names)
+    for block in re.findall(r"```python\n(.*?)```", BANKS, re.DOTALL):
+        exec(compile(block, "cophy.md", "exec"), names)
     assert names["query"].shape == (4, 3, 4, 13)
     assert names["seen"].shape == (2, 3, 112, 112, 3)
     assert names["seen"].std() > 0

@@ -107,6 +107,11 @@ def test_what_is_no_place_for_an_export_is_refused(tmp_path):
     export_cophy(bank, tmp_path / "out", size=32)
     with pytest.raises(StoreError, match="holds the export of another bank or size"):
         export_cophy(other, tmp_path / "out", size=32)
+    for place in (tmp_path / "bank", tmp_path / "bank" / "inner"):
+        before = sorted(p.name for p in (tmp_path / "bank").iterdir())
+        with pytest.raises(StoreError, match=r"bank holds a bank, and .* would be in it"):
+            export_cophy(bank, place, size=32)
+        assert sorted(p.name for p in (tmp_path / "bank").iterdir()) == before
     (tmp_path / "full" / "collisionCF" / "00001").mkdir(parents=True)
     with pytest.raises(StoreError, match="is not empty, and no export"):
         export_cophy(bank, tmp_path / "full", size=32)

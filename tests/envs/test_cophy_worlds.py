@@ -77,6 +77,18 @@ def test_starts_that_are_random_as_they_are_take_no_noise():
         Balls2(impulse_limit=0.0)
 
 
+@pytest.mark.parametrize("length", [0.0, 0.998, 1.0015])
+def test_a_start_whose_quaternion_is_none_is_refused(length):
+    env = gym.make("sprii/CoPhyCollision-v0", obs_type="state").unwrapped
+    state = env.world.initial(np.full((1, env.world.start_draws), 0.3), np.ones((1, 6)), None)[0]
+    assert np.isfinite(env.reset(options={"state": state})[0]).all()
+    state[10:14] *= length
+    with pytest.raises(
+        ValueError, match=rf"'object_1_qw' … 'object_1_qz' are a quaternion of length {length:g}; legal"
+    ):
+        env.reset(options={"state": state})
+
+
 def test_a_query_says_which_of_the_two_moves():
     env = gym.make("sprii/CoPhyCollision-v0", obs_type="state").unwrapped
     for query, mover in (("moving_sphere", 0), ("moving_cylinder", 1)):

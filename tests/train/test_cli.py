@@ -397,7 +397,17 @@ def test_banks_of_cophy_are_built_exported_and_imported(tmp_path, monkeypatch, c
     assert "1/confounders.npy is missing; damaged='drop' leaves such examples out" in err
     status, said, _ = bank(*imported, "--drop")
     assert not status
-    assert re.search("left out +1 damaged example, such as .*confounders.npy is missing", said)
+    left = r"left out +1 example: 1 damaged \(info --dropped lists them\), such as .*confounders.npy is missing"
+    assert re.search(left, said)
+    said = bank("info", back, "--dropped")[1]
+    assert re.search(left, said)
+    assert re.search(r"\n +1: .*confounders.npy is missing", said)
+    status, _, err = bank("export", "cophy", built, built, *one)
+    assert status == 2
+    assert "built holds a bank" in err
+    assert (
+        "objects is 7; legal: " in bank("import", "cophy", out, tmp_path / "no", "--scene", "balls", "--objects", 7)[2]
+    )
     assert "ab_frames   16×16×3 uint8" in said
     assert "3 of 15 to 15 observations" in said
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from sprii_envs.cophy.bank import scene_of
-from sprii_train.cophy.episodes import evaluated, features_in
+from sprii_train.cophy.episodes import evaluated, features_in, truth
 from sprii_train.cophy.evaluation import class_means, evaluate, oracle, risks
 from sprii_train.cophy.reader import (
     SUPPORTS,
@@ -72,9 +72,10 @@ class Bench:
 def cophy(source: Source) -> dict[str, Any]:
     """Errors by population and condition, R² by channel and factor, distances of codes; errors by recipient are kept.
 
-    Conditions are those of `cophy.evaluation.risks`, and `still` and `moving`, objects that rest or go on. Where not
-    all recipients have the histories of a condition, `condition:matched` is the matched error of those that have, and
-    `s8:s5` that of five histories of those that have eight.
+    Conditions are those of `cophy.evaluation.risks`, and `still` and `moving`, objects that rest or go on from where
+    the front end estimates them to be in the given frames. Where not all recipients have the histories of a condition,
+    `condition:matched` is the matched error of those that have, and `s8:s5` that of five histories of those that have
+    eight.
     """
     bench = Bench(source)
     encoded = bench.encoded(source.learner)
@@ -127,7 +128,7 @@ def _with_gravity(r2: Mapping[str, float]) -> dict[str, float]:
 
 @torch.no_grad()
 def shown(bench: Bench, reader: Reader, encoded: Encoded) -> dict[str, NDArray[Any]]:
-    """Of the first validation recipient with wrong histories: given frames, the rest, and two predictions of it."""
+    """Of the first validation recipient with wrong histories: its true given frames, the rest, and two predictions."""
     rows = bench.supports.rows("validation", SUPPORTS)
     matched, wrong = (draw(SUPPORTS, seed=reader.seed) for draw in (bench.supports.matched, bench.supports.wrong))
     rows = rows[bench.supports.eligible(wrong)[rows]][:1]
@@ -144,7 +145,7 @@ def shown(bench: Bench, reader: Reader, encoded: Encoded) -> dict[str, NDArray[A
         for name, ids in (("matched", matched), ("wrong", wrong))
     }
     told = {
-        "given": given.poses[0, :GIVEN],
+        "first": truth(bench.store, rows).positions[0, :GIVEN],
         "true": given.targets[0],
         "seen": given.seen[0],
         "slot": bench.store.slot[rows[0]],

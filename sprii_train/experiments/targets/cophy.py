@@ -189,15 +189,16 @@ def _shown(rows: Sequence[Row], scene: str) -> list[Picture]:
         label: {k.removeprefix("shown|"): v for k, v in a.items() if k.startswith("shown|")}
         for label, a in told.items()
     }
-    shown = {label: each for label, each in shown.items() if each}
+    shown = {label: each for label, each in shown.items() if "first" in each}
     if not shown:
         return []
     return [
         Picture(
             f"query-{scene}",
             f"One query of {SCENES[scene]}",
-            "Lines: true; dots: predicted with histories of the objects' own physics; crosses: with histories of other "
-            "physics. The three given frames are black.",
+            "Black squares, the given frames, and lines, the rest, are true; dots: predicted with histories of "
+            "the objects' own physics; crosses: with histories of other physics. Readers are given the front end's "
+            "estimates, not the true frames.",
             trajectories(shown, axes=(0, 2) if scene == "blocktower" else (0, 1), colours=COLOURS[scene]),
         )
     ]

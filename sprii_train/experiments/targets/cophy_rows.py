@@ -22,7 +22,8 @@ CONTROLS = ("native", "structure", "random")
 DEVELOPMENT, HELD_OUT = "validation", "test"
 CONTEXTS = {"matched": "Matched", "null": "Null", "wrong": "Wrong"}
 CHANNELS = {"U": "source U", "S": "support S", "M": "memory M"}
-NOTHING = {"still": "the last frame stays", "moving": "the last velocity stays"}
+NOTHING = {"still": "the last estimated place stays", "moving": "the estimated velocity stays"}
+"""Of the front end's estimates in the given frames, which is what readers get, too."""
 BASELINES = {"untrained": "first weights of the RSSM", "oracle": "true properties for a code"}
 """Through heads of their own, see the measure `cophy-baselines`."""
 NOTE = (
@@ -197,10 +198,16 @@ def errors_table(rows: Sequence[Row], population: str, scenes: Sequence[str], fa
     )
     note = (
         f"Squared error of a coordinate, m², over the predicted frames and the objects of a recipient, its mean over "
-        f"recipients ({counts} of {population}); ± over sources. Reductions are of SPRII, percent, of mean errors."
+        f"recipients ({counts} of {population}: those whose objects all have three other histories of their own "
+        f"physics); {_deviation(rows)}. Reductions are of SPRII, percent, of mean errors. What stays, stays from the "
+        "front end's estimates of the given frames."
     )
     columns = ["Learner", *ARMS.values(), *(f"% below {ARMS[arm]}" for arm in CONTROLS)]
     return Table("Prediction from three histories", columns, lines, note, frozenset(grey))
+
+
+def _deviation(rows: Sequence[Row]) -> str:
+    return "± over sources" if len({row["seed"] for row in rows}) > 1 else "one source"
 
 
 def reductions(
@@ -286,8 +293,9 @@ def contrasts_table(
     if not lines:
         return None
     note = (
-        f"{level:.0%} intervals, percentile bootstrap; the first is conditional on the sources. The share is of "
-        "recipients whose error is lower, averaged over sources."
+        f"{level:.0%} intervals, percentile bootstrap; the first is conditional on the sources. Above 0, the second "
+        "arm of a contrast, SPRII where it is one, has the lower error. The share is of recipients for whom the second "
+        "arm has the lower error, averaged over sources."
     )
-    columns = ["Contrast", "Over recipients", "Over sources and recipients", "Recipients better"]
+    columns = ["Contrast", "Over recipients", "Over sources and recipients", "Second arm better for"]
     return Table("Paired contrasts of mean squared errors", columns, lines, note)

@@ -290,6 +290,18 @@ def test_what_the_survey_could_not_see_is_left_out_too(root, tmp_path, monkeypat
     assert bank.notes["short"] == {"task_0001": 3}
 
 
+def test_a_video_of_the_right_length_whose_bits_are_damaged_is_left_out(root, tmp_path):
+    video = root / GOOD / VIDEO
+    data = bytearray(video.read_bytes())
+    media = data.index(b"mdat")
+    size = int.from_bytes(data[media - 4 : media], "big")
+    data[media + size // 2 : media + size // 2 + size // 8] = bytes(size // 8)
+    video.write_bytes(data)
+    bank = read(root, tmp_path / "bank")
+    assert list(bank.notes["dropped"]) == [GOOD]
+    assert "color.mp4 cannot be decoded as a video" in bank.notes["dropped"][GOOD]
+
+
 class Stopped(Exception):
     pass
 

@@ -82,7 +82,7 @@ def _row(folder: Path, world: str, arm: str, seed: int, level: float, noise: flo
     kept |= {
         f"shown|{name}": rng.standard_normal((5, 2, 3)).astype(np.float32) for name in ("true", "matched", "wrong")
     }
-    kept |= {"shown|given": rng.standard_normal((3, 2, 3)).astype(np.float32)}
+    kept |= {"shown|first": rng.standard_normal((3, 2, 3)).astype(np.float32)}
     kept |= {"shown|seen": np.ones(2, np.int64), "shown|slot": np.arange(2)}
     save_file({name: np.ascontiguousarray(values) for name, values in kept.items()}, place / "cophy.safetensors")
     row["arrays"]["cophy"] = str(place / "cophy.safetensors")

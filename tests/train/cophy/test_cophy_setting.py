@@ -129,6 +129,8 @@ def test_rows_hold_what_was_measured(arm: str, store: Features, tmp_path: Path):
     assert set(row["geometry"]) == set("USM")
     assert kept["shown|true"].shape == kept["shown|matched"].shape == (3, 2, 3)
     assert not np.array_equal(kept["shown|matched"], kept["shown|wrong"])
+    whole = np.concatenate([kept["shown|first"], kept["shown|true"]])
+    assert (truth(store, np.arange(len(store.table))).positions == whole).all((1, 2, 3)).any()  # no estimates
     source = train_source(one, tmp_path, silent)
     objects, asked = evaluated(store)
     supports = Supports(objects)

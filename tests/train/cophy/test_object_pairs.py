@@ -1,5 +1,6 @@
 """Pairs of objects: whose donors are legal, what Random keeps, and that batches are functions of (seed, step)."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -149,3 +150,33 @@ def test_what_rests_moved_less_than_a_centimetre():
     positions = np.zeros((4, 2, 3))
     positions[2:, 1, 0] = 0.5
     assert resting(positions).tolist() == [[True, True], [True, True], [True, False], [True, True]]
+
+
+def test_arrays_of_ones_own_that_do_not_fit_are_refused():
+    made = episodes(2)
+    for field, change, said in (
+        ("slot", lambda a: a[:-1], r"slot has shape \(39, 2\); legal: \(40, 2\)"),
+        ("positions", lambda a: a[:, :-1], r"positions has shape \(40, 4, 2, 3\); legal: \(40, 5, 2, 3\)"),
+        ("rows", lambda a: a + 1, "rows are 1 to 40; legal: 0 to 39"),
+        ("features", lambda a: np.where(a == 7, np.nan, a), "features hold NaN or infinity"),
+        ("poses", lambda a: np.where(a == 7, np.inf, a), "poses hold NaN or infinity"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            replace(made, **{field: change(getattr(made, field))})
+    for step in (-1, 0.5, True):
+        with pytest.raises(ValueError, match=f"step is {step}; legal: an integer >= 0"):
+            PairedObjects(made, pairs=3)(step)  # pyright: ignore[reportArgumentType]
+
+
+def test_units_of_what_is_no_physics_are_refused():
+    slot = kind = np.zeros((4, 2), np.int64)
+    gravity, physics = np.zeros((4, 1)), np.ones((4, 2, 3))
+    for own, said in (
+        ({"slot": slot + 0.5}, "slot is .*; legal: integers"),
+        ({"kind": kind[:, :1]}, r"kind has shape \(4, 1\); legal: \(4, 2\)"),
+        ({"gravity": gravity[:1]}, r"gravity has shape \(1, 1\); legal: \(4, g\)"),
+        ({"physics": physics[:, 0]}, r"physics has shape \(4, 3\); legal: \(4, 2, k\)"),
+        ({"physics": np.where(np.arange(3) == 1, np.nan, physics)}, "physics hold NaN or infinity"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            relation_units(**{"slot": slot, "kind": kind, "gravity": gravity, "physics": physics} | own)
