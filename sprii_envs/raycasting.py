@@ -108,12 +108,12 @@ def render(
 
     ValueError, naming it, for a number that is not finite, a shape that does not fit, more than 127 solids, an unknown
     kind, a size that is not positive, a rotation of length 0, a camera at its target or looking along its `up`, a field
-    of view outside (0, 180), a light that is not above the ground, a tile of no size, or a picture whose side times
-    `samples` is outside [8, 4096].
+    of view outside (0, 180), a light that is not above the ground, a tile of no size, a side outside [8, 4096], or
+    `samples` outside [1, 4].
     """
     height, width = image_size(size)
-    samples = integer("samples", samples, least=1, most=16)
-    view = _View(camera, image_size((height * samples, width * samples)), ground, light)
+    samples = integer("samples", samples, least=1, most=4)
+    view = _View(camera, (height * samples, width * samples), ground, light)
     bodies = _bodies(solids, view)
     n, o = bodies.kind.shape
     tint = _reals("colour", colour, (n, o, 3))

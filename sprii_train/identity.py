@@ -42,12 +42,13 @@ _KEEPERS = (
     "sprii_train.records",
     "sprii_train.experiments.cells",
     "sprii_train.experiments.grid",
+    "sprii_train.learners",
     "sprii_envs.relations.arrays",
     "sprii_envs.relations.audit",
     "sprii_envs.relations.table",
     __name__,
 )
-"""Modules that keep what others compute."""
+"""Modules that keep what others compute, and the register of learners, of which a run depends on its own alone."""
 _LAWS = ("sprii_envs.relations", "sprii_envs.standardiser")
 """What a bank's fingerprint does not cover of how its episodes become batches."""
 _INDIRECT = frozenset({"getattr", "vars", "globals", "eval", "exec", "import_module", "__import__"})

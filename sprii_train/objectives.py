@@ -138,7 +138,7 @@ def sigreg_directions(
     return (directions / directions.norm(dim=0, keepdim=True).clamp_min(1e-12)).to(device)
 
 
-def sigreg(z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.0) -> Tensor:
+def sigreg(z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.0, gathered: bool = False) -> Tensor:
     """Sliced Epps–Pulley distance of z to an isotropic standard normal (LeJEPA's SIGReg).
 
     For each unit direction, with y its projection of the N samples,
@@ -156,6 +156,8 @@ def sigreg(z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.
     Args:
         z: samples (..., N, D).
         directions: unit columns (D, K), see `sigreg_directions`.
+        gathered: whether z has the samples of all ranks already (`distributed.gather`), as it must where ranks have
+            unlike numbers of them.
 
     Raises:
         ValueError: if the feature sizes differ, or for fewer directions than ranks.
@@ -166,7 +168,7 @@ def sigreg(z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.
     ranks, slices = distributed.world(), directions.shape[1]
     if slices < ranks:
         raise ValueError(f"sigreg needs a direction for each of {ranks} ranks, got {slices}")
-    z, own = distributed.gather(z, dim=-2), directions[:, distributed.rank() :: ranks]
+    z, own = z if gathered else distributed.gather(z, dim=-2), directions[:, distributed.rank() :: ranks]
     with torch.autocast(z.device.type, enabled=False):
         z = _full(z)
         tested: Tensor = _SigReg.apply(z.reshape(-1, *z.shape[-2:]), own.to(z.dtype), knots, extent)  # type: ignore[assignment]

@@ -12,6 +12,11 @@ What some measures read beyond them is optional, each an operation of its own:
     present          observations → (B, d_q)       features of present observations that show no history
     target           observations → (B, D)         what `predict` aims at, of an observation
 
+and two tell of which part of a prediction or of a code a relation is, for learners of several objects:
+
+    cross_task_loss  prediction, y → (B,)          the task loss of Cross; without it, `task_loss`
+    align_codes      z_p, batch → (B, d)           what Align is of; without it, the whole code
+
 They consume what `prepare` makes of raw windows: a `Batch` of history, current input, conditioning and target, where an
 embedding that several operations read is computed once.
 
@@ -146,12 +151,18 @@ def self_loss(learner: Learner, batch: Batch, codes: Codes) -> Tensor:
     return cross(learner.predict, learner.task_loss, codes.z_s, codes.z_p, batch.u, batch.y)
 
 
-def align_terms(codes: Codes, objective: Objective) -> AlignTerms:
+def aligned_codes(learner: Learner, batch: Batch, codes: Codes) -> tuple[Tensor, Tensor]:
+    """What Align is of: contexts that donors and recipients offer, or the learner's choice of them; (n, d) each."""
+    part: Any = getattr(learner, "align_codes", None)
+    offered: Any = part(codes.offered, batch) if callable(part) else codes.offered
+    n = len(offered) // 2
+    return offered[:n], offered[n:]
+
+
+def align_terms(learner: Learner, batch: Batch, codes: Codes, objective: Objective) -> AlignTerms:
     """Align of the contexts that donors and recipients offer."""
-    n = codes.z_p.shape[0] // 2
     return align(
-        codes.offered[:n],
-        codes.offered[n:],
+        *aligned_codes(learner, batch, codes),
         invariance=objective.invariance,
         variance=objective.variance,
         covariance=objective.covariance,
@@ -167,7 +178,8 @@ def cross_loss(learner: Learner, batch: Batch, codes: Codes, objective: Objectiv
         donor_context = torch.cat([codes.offered[n:], codes.offered[:n]])
     else:
         recipients, z_s, donor_context = take(batch, slice(n, None)), codes.z_s[n:], codes.offered[:n]
-    return cross(learner.predict, learner.task_loss, z_s, donor_context, recipients.u, recipients.y)
+    task_loss: Any = getattr(learner, "cross_task_loss", learner.task_loss)
+    return cross(learner.predict, task_loss, z_s, donor_context, recipients.u, recipients.y)
 
 
 def training_loss(learner: Learner, windows: Windows, objective: Objective) -> tuple[Tensor, dict[str, Tensor]]:
@@ -195,12 +207,12 @@ def training_loss(learner: Learner, windows: Windows, objective: Objective) -> t
     else:
         loss, parts = learner.native_loss(take(batch, slice(n, None)), take(codes, slice(n, None)))
     if objective.lambda_p:
-        terms = align_terms(codes, objective)
+        terms = align_terms(learner, batch, codes, objective)
         loss = loss + objective.lambda_p * terms.total
         parts |= {"align": terms.total, "invariance": terms.invariance}
         parts |= {"variance": terms.variance, "covariance": terms.covariance}
     if objective.lambda_nce:
-        term = relational_info_nce(codes.offered[:n], codes.offered[n:], temperature=objective.temperature)
+        term = relational_info_nce(*aligned_codes(learner, batch, codes), temperature=objective.temperature)
         loss = loss + objective.lambda_nce * term
         parts |= {"info_nce": term}
     if objective.lambda_x:
@@ -317,9 +329,19 @@ def _check_operations(learner: Learner, windows: Windows) -> None:
         raise ValueError(f"native_loss must return a scalar, got shape {tuple(native.shape)}")
     if not (torch.isfinite(losses).all() and torch.isfinite(native)):
         raise ValueError("task_loss or native_loss is not finite on this batch")
+    of_cross: Any = getattr(learner, "cross_task_loss", None)
+    if callable(of_cross):
+        found: Any = of_cross(prediction, batch.y)
+        if found.shape != (size,):
+            raise ValueError(f"cross_task_loss must return one loss a recipient, ({size},), got {tuple(found.shape)}")
+    of_align: Any = getattr(learner, "align_codes", None)
+    if callable(of_align):
+        found = of_align(codes.offered, batch)
+        if found.ndim != 2 or found.shape[0] != size:
+            raise ValueError(f"align_codes must return a code a row, ({size}, d), got {tuple(found.shape)}")
     by_horizon: Any = getattr(learner, "horizon_losses", None)
     if callable(by_horizon):
-        found: Any = by_horizon(prediction, batch.y)
+        found = by_horizon(prediction, batch.y)
         if found.ndim != 2 or found.shape[0] != size:
             raise ValueError(f"horizon_losses must return a loss by horizon, ({size}, K), got {tuple(found.shape)}")
     swapped = learner.task_loss(learner.predict(codes.z_s, codes.z_p.roll(1, 0), batch.u), batch.y)

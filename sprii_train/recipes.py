@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from sprii_envs.arguments import check, choice, instance, number
+from sprii_envs.properties import unknown_name
 from sprii_envs.relations import (
     SAME_ROLLOUT,
     SAME_SYSTEM,
@@ -91,6 +92,34 @@ class Adapted(Recipe):
         super().__post_init__()
         check(self, choice, "learner", legal=("geps", "coda", "amortised"))
         check(self, choice, "donors", legal=("matched", "random", "own"))
+
+
+@dataclass(frozen=True)
+class ObjectRecipe(Recipe):
+    """An arm of CoPhy's scenes, which have several learners.
+
+    Attributes:
+        learner: `jepa`, `cpc`, `rssm` or `cophynet`.
+        donors: `related`, `random`, or `none` where nothing of the objective is of pairs, see `cophy.pairs`.
+        share: of the updates that the budget has for this learner.
+    """
+
+    learner: str = "jepa"
+    donors: str = "none"
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        super().__post_init__()
+        check(self, choice, "learner", legal=("jepa", "cpc", "rssm", "cophynet"))
+        check(self, choice, "donors", legal=("none", "related", "random"))
+        check(self, number, "share", above=0, most=1)
+        paired = self.objective.lambda_p > 0 or self.objective.lambda_x > 0
+        if paired != (self.donors != "none"):
+            raise ValueError(
+                f"ObjectRecipe.donors is {self.donors!r} with λp {self.objective.lambda_p}, "
+                f"λx {self.objective.lambda_x}; legal: none if both are 0, related or random otherwise"
+            )
 
 
 def _named(*recipes: Recipe) -> dict[str, Recipe]:
@@ -182,6 +211,39 @@ ADAPTED_RECIPES: dict[str, Recipe] = _named(
 """Codes adapted to a case, and a history encoder before CoDA's frozen decoder with a second prediction from the
 partner's history, from another system's or from its own (`app:coda-sprii`)."""
 
+_COPHY_ARMS = {"native": "Native", "structure": "Structure", "sprii": "SPRII", "random": "Random"}
+
+
+def _objects(name: str, learner: str, words: str, sprii: Objective, share: float = 1.0) -> list[ObjectRecipe]:
+    """Native, Structure, SPRII and Random of a learner."""
+    donors = {"native": "none", "structure": "none", "sprii": "related", "random": "random"}
+    return [
+        ObjectRecipe(
+            f"cophy-{name}-{arm}", f"{words}, {label}", Objective() if donors[arm] == "none" else sprii,
+            "monolithic" if arm == "native" else "split", learner=learner, donors=donors[arm], share=share,
+        )
+        for arm, label in _COPHY_ARMS.items()
+    ]  # fmt: skip
+
+
+def _one_way(align: float, cross: float) -> Objective:
+    return Objective(lambda_p=align, lambda_x=cross, native_on="recipients", cross_directions="one")
+
+
+_NET = _one_way(1.0, 0.1)
+COPHY_RECIPES: dict[str, Recipe] = _named(
+    *_objects("jepa", "jepa", "JEPA", _one_way(0.0, 1.0)),
+    *_objects("j2", "jepa", "JEPA J2", _one_way(0.0, 0.3), share=0.5),
+    *_objects("cpc", "cpc", "CPC", _one_way(0.0, 1.0)),
+    ObjectRecipe("cophy-cpc-align", "CPC, Align", _one_way(1.0, 0.0), learner="cpc", donors="related"),
+    *_objects("rssm", "rssm", "RSSM", _one_way(0.0, 1.0)),
+    *_objects("net", "cophynet", "CoPhyNet", _NET),
+    ObjectRecipe("cophy-net-cross", "CoPhyNet, Cross", _one_way(0.0, 0.1), learner="cophynet", donors="related"),
+    *_objects("net50", "cophynet", "CoPhyNet, half", _NET, share=0.5),
+)
+"""Objects of CoPhy (`app:cophy-profile`): four arms of each learner; CoPhyNet's relation is Align + Cross, the others'
+Cross. J2 is the JEPA with half the updates and a weight of Cross of 0.3."""
+
 EVERY_RECIPE: dict[str, Recipe] = (
     RECIPES
     | POKE_RECIPES
@@ -191,6 +253,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | FIELD_RECIPES
     | FHN_RECIPES
     | ADAPTED_RECIPES
+    | COPHY_RECIPES
 )
 
 
@@ -201,5 +264,5 @@ def recipe(name: str, among: Mapping[str, Recipe] = RECIPES) -> Recipe:
         ValueError: naming the legal ones.
     """
     if instance("arm", name, of=str) not in among:
-        raise ValueError(f"unknown arm {name!r}; legal: {', '.join(among)}")
+        raise unknown_name("arm", name, among)
     return among[name]

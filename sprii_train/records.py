@@ -16,6 +16,11 @@ Report = Callable[[int, dict[str, float]], None]
 """Of a run in progress: steps done, and values."""
 
 
+def later(progress: Report, steps: int) -> Report:
+    """The report of a stage that begins after so many steps of a run, whether or not they were taken here."""
+    return lambda done, values: progress(steps + done, values)
+
+
 class Records:
     """`metrics.jsonl`, `tensorboard/` and one `<name>.jsonl` a diagnostic, in a run's folder.
 

@@ -33,9 +33,17 @@ def modes(seed: int, viscosity: ArrayLike, case: ArrayLike) -> tuple[Array, Arra
 
     u₀(x) = Σ aₖ sin(πkx + φₖ), aₖ normal with SD 1/k, φₖ uniform, scaled to max |u₀| = 1 over 4,096 places;
     its mean is 0.
+
+    Raises:
+        ValueError: for a seed that is negative or too large, or for viscosities and cases of several lengths.
     """
     seed = integer("seed", seed, most=2**63 - 1)
-    nu, cases = np.broadcast_arrays(np.atleast_1d(np.asarray(viscosity, np.float64)), np.asarray(case, np.int64))
+    nu, cases = np.atleast_1d(np.asarray(viscosity, np.float64), np.asarray(case, np.int64))
+    if nu.ndim > 1 or cases.ndim > 1 or len({len(nu), len(cases)} - {1}) > 1:
+        raise ValueError(
+            f"viscosity has shape {np.shape(viscosity)} and case {np.shape(case)}; legal: numbers, or one of each a row"
+        )
+    nu, cases = np.broadcast_arrays(nu, cases)
     amplitude, phase = np.empty((2, len(nu), MODES))
     for row, (value, number_) in enumerate(zip(nu, cases.tolist(), strict=True)):
         key = np.array([seed, value.view(np.uint64)], np.uint64)

@@ -58,7 +58,8 @@ def gradient_relation(
         torch.manual_seed((seed << 32) + step)
         batch = learner.prepare(windows)  # type: ignore[operator]
         codes = encode(learner, batch)  # type: ignore[arg-type]
-        losses = align_terms(codes, objective).total, cross_loss(learner, batch, codes, objective)  # type: ignore[arg-type]
+        terms = align_terms(learner, batch, codes, objective)  # type: ignore[arg-type]
+        losses = terms.total, cross_loss(learner, batch, codes, objective)  # type: ignore[arg-type]
         align, cross = (distributed.average(_gradient(loss, parameters)) for loss in losses)
     norms = float(align.norm()), float(cross.norm())
     valid = all(0.0 < norm < float("inf") for norm in norms)

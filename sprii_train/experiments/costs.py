@@ -1,6 +1,7 @@
 """What a target would cost: measured seconds of an update and of readers, scaled by this machine's rate of products."""
 
 import time
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -8,6 +9,7 @@ import torch
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.sources import ReaderBudget
 from sprii_train.experiments.targets import Target
+from sprii_train.recipes import EVERY_RECIPE
 from sprii_train.settings import named_setting
 
 REFERENCE_RATE = 95e9
@@ -26,11 +28,15 @@ def estimate(target: Target, preset: str, rate: float | None = None) -> float | 
         return None
     total, readers = 0.0, ReaderBudget()
     for group in target.groups:
-        spent, arms = named_setting(group.world).budget(preset), group.arms(preset)
+        setting, arms = named_setting(group.world), group.arms(preset)
+        spent = setting.budget(preset)
         if spent.step_seconds is None:
             return None
         acting = 0.0 if spent.trials is None else spent.trials.seconds
-        total += len(spent.sources) * group.sources(arms) * spent.train.steps * spent.step_seconds
+        for seed in spent.sources:
+            train = replace(spent.train, seed=seed)
+            updates = sum(setting.updates(EVERY_RECIPE[arm], train) for arm in group.sources(arms))
+            total += updates * spent.step_seconds
         total += len(spent.sources) * group.acting * acting
         updates = readers.updates if spent.reader_steps is None else spent.reader_steps
         route_updates = readers.route_updates if spent.route_steps is None else spent.route_steps

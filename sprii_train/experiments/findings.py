@@ -41,6 +41,8 @@ FINDINGS = (
         "tab:main-task, tab:extended-validation, app:task-complete.",
         (
             "tab:v3-spring-sealed",
+            "tab:v3-collision",
+            "tab:balls-heldout",
             "tab:spring-complete",
             "tab:spring-cost",
             "tab:v3-nod-native",
@@ -51,7 +53,6 @@ FINDINGS = (
         (
             "TDS, FCRL, CPC, RSSM and other encoders on SpringWorld",
             "CaDM, FCRL, NOD, DALI and TDS under D-Clean's common reader",
-            "CoPhy (tab:v3-collision, tab:balls-heldout)",
             "Swimmer with fixed weights (tab:v3-swimmer)",
             "Baxter and RH20T (tab:v3-rh-risk, fig:baxter-selectivity)",
         ),
@@ -123,6 +124,22 @@ FINDINGS = (
         "More histories lower errors of fields, and more so with Align",
         "app:external-fhn.",
         ("tab:fhn-breadth", "tab:external-fhn-probes"),
+    ),
+    Finding(
+        "Gains on CoPhy depend on learner, scene, control and reader",
+        "app:cophy, app:cophy-reader-design.",
+        (
+            "tab:cophy-complete",
+            "tab:ctp-replication-complete",
+            "tab:cophy-new5-summary",
+            "tab:v3-cophy-reader",
+            "tab:followup-complete-summary",
+        ),
+    ),
+    Finding(
+        "In Balls the reader's memory tells restitution, and other donors change what it predicts",
+        "app:balls-use.",
+        ("fig:v3-balls", "tab:cophy-new5-probes", "tab:v3-balls-histories"),
     ),
     Finding("Online control", "app:pendulum-control.", ("tab:pendulum-r7",)),
     Finding("A partner as the persistent entity", "app:overcooked-profile.", ("tab:overcooked-complete",)),

@@ -76,8 +76,8 @@ class Unit(Protocol):
         """The arms of a preset."""
         ...
 
-    def sources(self, arms: Sequence[str]) -> int:
-        """Sources that are trained of each seed."""
+    def sources(self, arms: Sequence[str]) -> tuple[str, ...]:
+        """Recipes of the sources that are trained of each seed."""
         ...
 
     def cells(self, scope: Scope) -> list[Cell]:
@@ -103,9 +103,9 @@ class Group:
         """The arms of a preset."""
         return self.recipes if preset == "paper" or not self.core else self.core
 
-    def sources(self, arms: Sequence[str]) -> int:
+    def sources(self, arms: Sequence[str]) -> tuple[str, ...]:
         """One an arm."""
-        return len(arms)
+        return tuple(arms)
 
     def cells(self, scope: Scope) -> list[Cell]:
         """Every measure of every source."""
@@ -143,9 +143,9 @@ class Pairings:
         """All of them, whatever the preset."""
         return self.recipes
 
-    def sources(self, arms: Sequence[str]) -> int:
+    def sources(self, arms: Sequence[str]) -> tuple[str, ...]:
         """The teacher."""
-        return int(INFERRED in arms)
+        return (TEACHER,) if INFERRED in arms else ()
 
     def cells(self, scope: Scope) -> list[Cell]:
         """One a recipe."""

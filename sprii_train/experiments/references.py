@@ -95,9 +95,9 @@ class References:
         """None is trained."""
         return ()
 
-    def sources(self, arms: Sequence[str]) -> int:
+    def sources(self, arms: Sequence[str]) -> tuple[str, ...]:
         """None."""
-        return 0
+        return ()
 
     def cells(self, scope: Scope) -> list[Cell]:
         """One a reference, seeds outermost."""

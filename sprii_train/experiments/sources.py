@@ -171,8 +171,8 @@ class SourceCell:
 
     @property
     def steps(self) -> int:
-        """Updates of the source."""
-        return self.train.steps
+        """Updates of the source, in all its stages."""
+        return self.setting.updates(self.recipe, self.train)
 
     @property
     def result(self) -> str:

@@ -18,7 +18,7 @@ from sprii_envs.arguments import integer, integers
 from sprii_envs.banks import Store
 from sprii_envs.fields.bank import FIELD
 from sprii_envs.relations import Derangement, EpisodeTable, Kernel, Uniform
-from sprii_train.learners.nod_hier import CONTEXT, FieldWindows
+from sprii_train.learners.nod_hier import CONTEXT, ChainWindows
 
 Array = NDArray[Any]
 Rows = NDArray[np.int64]
@@ -67,7 +67,7 @@ def frames(store: Store, episodes: Rows, times: Rows) -> Array:
     return np.asarray(read, np.float32).reshape(n, t, *read.shape[2:])
 
 
-class PairedFields:
+class PairedChains:
     """Stacked donor and recipient windows of a store's training trajectories: call it with a step.
 
     Args:
@@ -117,13 +117,13 @@ class PairedFields:
             "stages": list(self.stages),
         }
 
-    def shard(self, rank: int, world: int) -> "PairedFields":
+    def shard(self, rank: int, world: int) -> "PairedChains":
         """The same batches, of which one rank's share of the rows is read."""
         part, share = copy.copy(self), self.pairs // world
         part._own = slice(rank * share, (rank + 1) * share)
         return part
 
-    def __call__(self, step: int) -> FieldWindows:
+    def __call__(self, step: int) -> ChainWindows:
         """Rows 0…n−1 are the donors of rows n…2n−1."""
         began = max((end for end in self.stages if end <= step), default=0)
         key = np.array([self.seed, step - began], np.uint64)
@@ -146,7 +146,7 @@ class PairedFields:
             )
         )  # fmt: skip
         query, heads = torch.cat([query, query]), torch.from_numpy(chain[own])
-        return FieldWindows(
+        return ChainWindows(
             torch.cat([given, conditions]), query[:, 0], torch.cat([heads, heads]), query[:, 1:]
         )  # fmt: skip
 

@@ -9,10 +9,14 @@ from torch import nn
 from sprii_train.learners.ad import AD, ADConfig
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.learners.coda import AmortisedCoDA, AmortisedCoDAConfig, CoDA, CoDAConfig
+from sprii_train.learners.cophynet import CoPhyNet, CoPhyNetConfig
 from sprii_train.learners.geps import GEPS, GEPSConfig
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.learners.nod import NOD, NODConfig
 from sprii_train.learners.nod_hier import NODHier, NODHierConfig
+from sprii_train.learners.object_cpc import ObjectCPC, ObjectCPCConfig
+from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
+from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
 
 LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "jepa": (JEPA, JEPAConfig),
@@ -23,6 +27,10 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "coda": (CoDA, CoDAConfig),
     "coda-amortised": (AmortisedCoDA, AmortisedCoDAConfig),
     "geps": (GEPS, GEPSConfig),
+    "object-jepa": (ObjectJEPA, ObjectJEPAConfig),
+    "object-cpc": (ObjectCPC, ObjectCPCConfig),
+    "cophynet": (CoPhyNet, CoPhyNetConfig),
+    "object-rssm": (ObjectRSSM, ObjectRSSMConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -39,11 +47,19 @@ __all__ = [
     "CaDMConfig",
     "CoDA",
     "CoDAConfig",
+    "CoPhyNet",
+    "CoPhyNetConfig",
     "GEPSConfig",
     "JEPAConfig",
     "NODConfig",
     "NODHier",
     "NODHierConfig",
+    "ObjectCPC",
+    "ObjectCPCConfig",
+    "ObjectJEPA",
+    "ObjectJEPAConfig",
+    "ObjectRSSM",
+    "ObjectRSSMConfig",
     "learner_of",
     "load_entry_points",
     "register_learner",

@@ -34,7 +34,7 @@ CONTEXT = (0, 25, 50, 75, 100)
 """Frames of a trajectory that its code is of."""
 
 
-class FieldWindows(NamedTuple):
+class ChainWindows(NamedTuple):
     """Trajectories of B systems to predict, and others of them that codes are of: what `fit` calls windows."""
 
     context: Tensor  # (B, frames, 2, side, side) float32, of the conditioning trajectory
@@ -42,9 +42,9 @@ class FieldWindows(NamedTuple):
     actions: Tensor  # (B, L) int64, the heads of the chain, positions in `NODHierConfig.heads`
     targets: Tensor  # (B, L, 2, side, side), the frames that they reach
 
-    def to(self, device: torch.device | str) -> "FieldWindows":
+    def to(self, device: torch.device | str) -> "ChainWindows":
         """The same windows on a device."""
-        return FieldWindows(*(field.to(device) for field in self))
+        return ChainWindows(*(field.to(device) for field in self))
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class NODHier(nn.Module):
 
     # The five operations
 
-    def prepare(self, windows: FieldWindows) -> Batch:
+    def prepare(self, windows: ChainWindows) -> Batch:
         """Context frames, the start, the chain and the frames that it reaches."""
         return Batch(history=windows.context, current=windows.start, u=windows.actions, y=windows.targets)
 

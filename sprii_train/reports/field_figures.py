@@ -13,7 +13,7 @@ def field_panels(truth: NDArray, predicted: Mapping[str, Mapping[str, NDArray]])
     """One row a model: truth, then the prediction with each donor and its error; fields share a scale, errors another.
 
     Args:
-        truth: (T, X).
+        truth: (T, X), of times t from 0 to T.
         predicted: label of a model → label of a donor → (T, X).
     """
     donors = list(next(iter(predicted.values())))
@@ -34,7 +34,7 @@ def field_panels(truth: NDArray, predicted: Mapping[str, Mapping[str, NDArray]])
             if number == 0:
                 axis.set_title(title, fontsize=10)
             if number == len(axes) - 1:
-                axis.set_xlabel("time")
+                axis.set_xlabel("t / T")
         row[0].set_ylabel(f"{model}\nx")
     figure.colorbar(images[FIELD], ax=axes, label="u", shrink=0.8, pad=0.01)
     figure.colorbar(images[ERROR], ax=axes, label="error", shrink=0.8, pad=0.01)

@@ -3,9 +3,11 @@
 import re
 from importlib.metadata import entry_points
 
+from sprii_envs.properties import unknown_name
 from sprii_train.settings.base import PRESET_NAMES, Budget, Built, Setting, Trials
 from sprii_train.settings.burgers import BURGERS
 from sprii_train.settings.burgers_adaptive import BURGERS_ADAPTIVE
+from sprii_train.settings.cophy import COPHY
 from sprii_train.settings.d_clean import D_CLEAN
 from sprii_train.settings.fhn import FHN
 from sprii_train.settings.overcooked import OVERCOOKED
@@ -15,12 +17,13 @@ from sprii_train.settings.spring import SPRING
 
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
-    for setting in (D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING, PENDULUM, OVERCOOKED, BURGERS, BURGERS_ADAPTIVE, FHN)
+    for setting in (D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING, PENDULUM, OVERCOOKED, BURGERS, BURGERS_ADAPTIVE, FHN, *COPHY)
 }
 
 __all__ = [
     "BURGERS",
     "BURGERS_ADAPTIVE",
+    "COPHY",
     "D_CLEAN",
     "FHN",
     "OVERCOOKED",
@@ -79,5 +82,5 @@ def named_setting(name: str) -> Setting:
     """
     load_entry_points()
     if name not in SETTINGS:
-        raise ValueError(f"unknown setting {name!r}; legal: {', '.join(SETTINGS)}")
+        raise unknown_name("setting", name, SETTINGS)
     return SETTINGS[name]

@@ -13,6 +13,7 @@ from torch import nn
 
 from sprii_envs.arguments import check, flag, instance, integer, integers, number
 from sprii_envs.banks import Bank, BankProtocol, Store, StoreError, build, open_store
+from sprii_envs.properties import unknown_name
 from sprii_envs.relations import EpisodeTable
 from sprii_train.analysis.formation import Factor
 from sprii_train.analysis.gradients import GradientDiagnostic
@@ -205,7 +206,7 @@ class Setting:
             ValueError: for an unknown preset, or one that the setting does not have.
         """
         if preset not in PRESET_NAMES and preset not in self.budgets:
-            raise ValueError(f"unknown preset {preset!r}; legal: {', '.join(PRESET_NAMES)}")
+            raise unknown_name("preset", preset, PRESET_NAMES)
         if preset not in self.budgets:
             legal = ", ".join(self.budgets) or "none"
             raise ValueError(f"the setting {self.name!r} has no preset {preset!r}; legal: {legal}")
@@ -281,6 +282,10 @@ class Setting:
     def seconds(self, folder: Path, train: Any) -> float:
         """Seconds that the finished source in a folder has trained."""
         return training_seconds(folder, train.steps)
+
+    def updates(self, recipe: Recipe, train: Any) -> int:
+        """Updates that the weights of a recipe's source come from, in all stages; progress counts them."""
+        return train.steps
 
     def check_learner(self, store: Store, recipe: Recipe, config: Any) -> None:
         """Try a learner's operations on four windows of a recipe, before anything is trained; nothing is left behind.
@@ -386,6 +391,11 @@ def with_context(config: Any, recipe: Recipe, labels: int) -> Any:
                 "field 'context'; legal: arms of the split context"
             )
         return config
+    if recipe.context == "supervised" and not hasattr(config, "label_dim"):
+        raise ValueError(
+            f"the arm {recipe.name!r} is of the context 'supervised', but {type(config).__name__} has no field "
+            "'label_dim'; legal: arms of the split or monolithic context"
+        )
     return replace(config, context=recipe.context, **({"label_dim": labels} if recipe.context == "supervised" else {}))
 
 

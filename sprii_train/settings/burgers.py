@@ -26,7 +26,7 @@ from sprii_train.learners import learner_of
 from sprii_train.learners.nod import NODConfig
 from sprii_train.protocol import Objective
 from sprii_train.recipes import Continued, Recipe
-from sprii_train.records import Report, training_seconds
+from sprii_train.records import Report, later, training_seconds
 from sprii_train.settings.base import SMOKE_NOTE, Budget, Setting, listed
 from sprii_train.settings.solved import Solved
 
@@ -52,7 +52,7 @@ class FieldTraining(TrainConfig):
     weight_decay: float = 1e-4
     warmup: int = 0
     precision: str = "fp32"
-    checkpoint_every: int = 450
+    checkpoint_every: int = 90
     log_every: int = 45
     epoch: int = 45
     continued: tuple[int, ...] = (25, 113, 127)
@@ -140,7 +140,7 @@ class FieldSetting(Setting):
             plain: Any = PairedFields(
                 store, store.split("train"), relation=SAME_SYSTEM, kernel=Uniform(), pairs=after.pairs, seed=seed
             )  # fmt: skip
-            fit(learner, plain, Objective(), after, folder / "continued", progress=progress)
+            fit(learner, plain, Objective(), after, folder / "continued", progress=later(progress, search.steps))
             stages["seconds"] += training_seconds(folder / "continued", after.steps)
             stages["continued"] = after.steps
         distributed.first(lambda: write_json(folder / STAGES, stages))
@@ -159,6 +159,10 @@ class FieldSetting(Setting):
     def seconds(self, folder: Path, train: FieldTraining) -> float:
         """Of search and continuation; arms that share a search count it each."""
         return round(self.stages(folder)["seconds"], 1)
+
+    def updates(self, recipe: Recipe, train: FieldTraining) -> int:
+        """Of search and continuation; arms that share a search count it each."""
+        return train.search.steps + (train.continuation.steps if isinstance(recipe, Continued) else 0)
 
     def code(self) -> tuple[Any, ...]:
         """Functions and classes that a source's weights depend on, besides its learner and recipe."""

@@ -34,7 +34,7 @@ from sprii_train.learners import (
 )
 from sprii_train.protocol import Objective
 from sprii_train.recipes import Recipe
-from sprii_train.records import Report, training_seconds
+from sprii_train.records import Report, later, training_seconds
 from sprii_train.settings.base import SMOKE_NOTE, Budget, listed, with_context
 from sprii_train.settings.burgers import STAGES, FieldSetting
 from sprii_train.settings.solved import Solved
@@ -92,7 +92,7 @@ class AdaptiveSetting(FieldSetting):
 
     def learner_config(self, config: AmortisedCoDAConfig, recipe: Recipe) -> Any:
         """The config of the learner of a recipe: all have the sizes of one network."""
-        kind = getattr(recipe, "learner", "amortised")
+        kind = _kind(recipe)
         if kind == "amortised":
             return with_context(config, recipe, len(self.properties))
         if kind == "coda":
@@ -165,7 +165,8 @@ class AdaptiveSetting(FieldSetting):
         told |= {"decoder_seconds": told["seconds"]} | self._teach(store, learner, coda, train, shared)
         spent = train.stage(train.steps, train.pairs, train.learning_rate)
         data: Any = self.data(store, config, recipe, pairs=spent.pairs, seed=spent.seed)
-        fit(learner, data, recipe.objective, spent, folder / "fit", progress=progress)
+        before = train.decoder_steps + train.teacher_steps
+        fit(learner, data, recipe.objective, spent, folder / "fit", progress=later(progress, before))
         told |= {"histories": data.histories(spent.steps), "shared": shared.name}
         told |= {"encoder_seconds": (own := training_seconds(folder / "fit", spent.steps))}
         told["seconds"] += told["teacher_seconds"] + told["teacher_fit_seconds"] + own
@@ -201,6 +202,13 @@ class AdaptiveSetting(FieldSetting):
         """Of all stages of an arm; arms that share one count it each."""
         return round(self.stages(folder)["seconds"], 1)
 
+    def updates(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, recipe: Recipe, train: AdaptiveTraining
+    ) -> int:
+        """Of all stages of an arm; arms that share one count it each."""
+        encoder = train.decoder_steps + train.teacher_steps + train.steps
+        return {"geps": train.geps_steps, "coda": train.decoder_steps}.get(_kind(recipe), encoder)
+
     def code(self) -> tuple[Any, ...]:
         """Functions and classes that a source's weights depend on, besides its learner and recipe."""
         own = type(self)
@@ -223,6 +231,10 @@ class AdaptiveSetting(FieldSetting):
 
 
 _DATA = (PairedFields, EnvironmentFields)
+
+
+def _kind(recipe: Recipe) -> str:
+    return getattr(recipe, "learner", "amortised")
 
 
 def amortised(config: AmortisedCoDAConfig, coda: CoDA, seed: int) -> AmortisedCoDA:
@@ -272,7 +284,7 @@ ADAPTIVE_BUDGETS = {
         AdaptiveTraining(
             steps=4, checkpoint_every=2, log_every=2, decoder_steps=6, geps_steps=6, teacher_steps=5, teacher_batch=8
         ),
-        (1234,), 1, 20, SMOKE_NOTE, judged=False, step_seconds=0.05, store=Solved(SMOKE),
+        (1234,), 1, 20, SMOKE_NOTE, judged=False, step_seconds=0.02, store=Solved(SMOKE),
     ),
     "quick": Budget(
         AmortisedCoDAConfig(points=101, frames=26, width=16, forcing_every=9),
@@ -281,12 +293,12 @@ ADAPTIVE_BUDGETS = {
         "a width of 16 in place of 64 on 101 points and 26 frames, where a wave crosses as many points a frame as in "
         "the paper's; 1,500 updates of decoders in place of 5,000, forcing falling as much in them, 200 of encoders in "
         "place of 1,000; 20 training cases of a viscosity in place of 40; 45 ID, 50 viscous and 20 inviscid cases in "
-        "place of 45, 500 and 100", step_seconds=0.25, store=Solved(QUICK),
+        "place of 45, 500 and 100", step_seconds=0.03, store=Solved(QUICK),
     ),
     "paper": Budget(
         AmortisedCoDAConfig(), AdaptiveTraining(), (1234, 5678, 9012), 1, None,
         "the published sizes and budgets on fields that are ours; encoders see 8 trajectories an update, which the "
-        "paper does not say", step_seconds=90.0,
+        "paper does not say", step_seconds=4.0,
     ),
 }  # fmt: skip
 

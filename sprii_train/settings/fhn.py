@@ -14,7 +14,7 @@ from sprii_envs.banks import Store
 from sprii_envs.fields.bank import FIELD, FHNProtocol
 from sprii_train.fhn.evaluation import DONORS, FACTORS, GREEDY, SPLITS, held
 from sprii_train.fhn.schedule import Stages
-from sprii_train.fhn.windows import PairedFields, by_system
+from sprii_train.fhn.windows import PairedChains, by_system
 from sprii_train.fit import ENGINE, fit
 from sprii_train.learners import learner_of
 from sprii_train.learners.nod_hier import CONTEXT, NODHierConfig
@@ -24,7 +24,7 @@ from sprii_train.settings.base import SMOKE_NOTE, Budget, Setting, listed
 from sprii_train.settings.solved import Solved
 
 
-class FieldSetting(Setting):
+class FHNSetting(Setting):
     """Trajectories of fields, whole ones as histories; a budget says how fine they are."""
 
     def data(
@@ -38,7 +38,7 @@ class FieldSetting(Setting):
         stages: tuple[int, ...] = (),
     ) -> Callable[[int], Any]:
         """Training batches of a recipe, whose stages begin the stream of samples again."""
-        return PairedFields(
+        return PairedChains(
             store, self.episodes(store, "train"), kernel=recipe.kernel, heads=config.heads, pairs=pairs, seed=seed,
             stages=stages,
         )  # fmt: skip
@@ -68,10 +68,14 @@ class FieldSetting(Setting):
         """Seconds that the finished source in a folder has trained, of whichever schedule it is."""
         return training_seconds(folder, read_rows(folder / "metrics.jsonl")[-1]["step"])
 
+    def updates(self, recipe: Recipe, train: Stages) -> int:
+        """Of the recipe's schedule."""
+        return train.ends(recipe.objective.lambda_p > 0)[-1]
+
     def code(self) -> tuple[Any, ...]:
         """Functions and classes that a source's weights depend on, besides its learner and recipe."""
         own = type(self)
-        return (*ENGINE, PairedFields, Stages, own.data, own.episodes, own.learner_config, own.train)
+        return (*ENGINE, PairedChains, Stages, own.data, own.episodes, own.learner_config, own.train)
 
     def check(self, store: Store, config: Any, *, cases: bool = False) -> None:
         """What can be said of a learner's batches and of the measures before anything is trained.
@@ -131,13 +135,13 @@ FHN_BUDGETS = {
         store=Solved(FHNProtocol(side=32)),
     ),
     "paper": Budget(
-        NODHierConfig(), Stages(log_every=100, checkpoint_every=1_000), (42, 43, 44), 3, None,
+        NODHierConfig(), Stages(log_every=100, checkpoint_every=100), (42, 43, 44), 3, None,
         f"the published sizes and schedule; fields by splitting, 1e-4 from the published solver's; {LAYERS_NOTE}",
         step_seconds=12.0,
     ),
 }  # fmt: skip
 
-FHN = FieldSetting(
+FHN = FHNSetting(
     "fhn",
     Solved(FHNProtocol()),
     properties=FACTORS,

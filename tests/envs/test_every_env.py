@@ -19,7 +19,13 @@ from hypothesis import strategies as st
 import sprii_envs
 from sprii_envs.properties import SystemDistribution
 
-IDS = sorted(id for id, spec in gym.registry.items() if id.startswith("sprii/") and spec.vector_entry_point)
+OTHER_COUNTS = tuple(f"sprii/CoPhy{name}-v0" for name in ("Balls2", "Balls3", "Balls5", "Balls6", "Blocktower4"))
+"""The same worlds with other numbers of bodies, which `test_cophy_worlds.py` makes, at a fraction of the time."""
+IDS = sorted(
+    id
+    for id, spec in gym.registry.items()
+    if id.startswith("sprii/") and spec.vector_entry_point and id not in OTHER_COUNTS
+)
 every_env = pytest.mark.parametrize("id", IDS)
 both_kinds = pytest.mark.parametrize("obs_type", ["state", "pixels"])
 
@@ -112,11 +118,12 @@ def test_1e5_random_resets_and_the_steps_after_them_stay_finite_and_in_the_space
 
 @every_env
 def test_long_episodes_of_full_force_stay_finite_anywhere_in_the_range(id):
-    env = gym.make_vec(id, num_envs=64, obs_type="state", max_episode_steps=None)
+    n = 8 if "CoPhy" in id else 64  # a step of which is a hundred of MuJoCo's
+    env = gym.make_vec(id, num_envs=n, obs_type="state", max_episode_steps=None)
     rng = np.random.default_rng(1)
-    env.reset(seed=1, options={"system": corners(env.unwrapped.persistent_properties, rng, 64)})
+    env.reset(seed=1, options={"system": corners(env.unwrapped.persistent_properties, rng, n)})
     for t in range(300):
-        action = np.repeat(rng.choice([-1.0, 1.0], (64, 1)), env.single_action_space.shape[0], axis=1)
+        action = np.repeat(rng.choice([-1.0, 1.0], (n, 1)), env.single_action_space.shape[0], axis=1)
         observation, reward, *_ = env.step(action.astype(np.float32) if t % 50 < 25 else env.action_space.sample())
         assert np.isfinite(observation).all()
         assert np.isfinite(reward).all()
@@ -229,13 +236,14 @@ def test_pages_and_pictures_exist(id):
 
     root = Path(sprii_envs.__file__).parent.parent
     path = gym.spec(id).entry_point.split(":")[0]
-    module = path.split(".")[-1]
+    package, module = path.split(".")[-2:]
     own = root / "docs" / "envs" / f"{module}.md"
-    page = (own if own.exists() else own.with_name("mujoco.md")).read_text(encoding="utf-8")  # Gymnasium's share one
+    shared = own.with_name("cophy.md" if package == "cophy" else "mujoco.md")
+    page = (own if own.exists() else shared).read_text(encoding="utf-8")
     readme = (root / "README.md").read_text(encoding="utf-8")
     for name in gym.make(id).unwrapped.persistent_properties.names:
         assert f"`{name}`" in page
-    gif = f"assets/{module.replace('_', '-')}.gif"
+    gif = f"assets/{'cophy-' * (package == 'cophy')}{module.replace('_', '-')}.gif"
     assert gif in page
     assert gif in readme
     assert (root / gif).stat().st_size > 10_000

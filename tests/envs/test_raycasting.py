@@ -233,10 +233,10 @@ def test_a_shadow_is_where_the_solid_is_between_the_ground_and_the_light(kind):
 def test_a_frame_depends_on_nothing_but_its_own_row(monkeypatch):
     given, colour = scenes(24, seed=4), np.random.default_rng(5).uniform(0.0, 255.0, (24, 4, 3))
     pictures, hits = render(given, colour, CAMERA, (40, 56)), cast(given, CAMERA, (40, 56))
-    for name, value in (("_PIXELS", 5000), ("_RAYS", 700)):
+    for name, value in (("_RAYS", 700), ("_PIXELS", 5000)):  # fewer rays at once, then fewer frames too
         monkeypatch.setattr(raycasting, name, value)
-    chunked = render(given, colour, CAMERA, (40, 56))
-    assert np.array_equal(chunked, pictures)
+        assert np.array_equal(render(given, colour, CAMERA, (40, 56)), pictures)
+        assert np.array_equal(cast(given, CAMERA, (40, 56)).solid, hits.solid)
     for n in (0, 7, 23):
         row = Solids(*(np.asarray(part)[n : n + 1] for part in given))
         assert np.array_equal(render(row, colour[n : n + 1], CAMERA, (40, 56))[0], pictures[n])
@@ -249,6 +249,7 @@ def test_more_rays_a_pixel_are_the_mean_of_a_larger_picture():
     large = render(given, colour, CAMERA, (96, 120)).astype(np.float64)
     mean = large.reshape(3, 48, 2, 60, 2, 3).mean(axis=(2, 4))
     assert np.abs(render(given, colour, CAMERA, (48, 60), samples=2) - mean).max() <= 0.5
+    assert render(given, colour, CAMERA, (8, 4096), samples=2).shape == (3, 8, 4096, 3)  # as large as any picture
 
 
 def test_a_camera_may_look_straight_down_a_cylinder():

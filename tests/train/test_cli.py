@@ -126,7 +126,7 @@ def test_kill_9_during_training_then_the_same_command_gives_the_same_numbers(smo
     ("arguments", "named"),
     [
         (("reproduce", "dclean", "--seeds", "0,1,1"), "names seed 1 twice"),
-        (("reproduce", "dclean", "--arms", "align,magic"), "unknown arm 'magic'; legal: native, structure"),
+        (("reproduce", "dclean", "--arms", "align,magic"), "unknown arm 'magic'; legal names: native, structure"),
         (("reproduce", "dclean", "--arms", "align,align"), "twice"),
         (("quickstart", "--workers", "0"), "--workers is 0"),
         (
@@ -665,9 +665,9 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
         ((), "say what to reproduce: sprii reproduce --list names it"),
         (
             ("tab:refinement",),
-            "unknown table or figure 'tab:refinement'; legal: all, setting:NAME of any setting, tab:dclean-full",
+            "unknown table or figure 'tab:refinement'; did you mean 'tab:refinement-full'? legal names: all, ",
         ),
-        (("tab:refinement-full", "--arms", "g1,magic"), "unknown arm 'magic'; legal: structure, g1, g2, g3"),
+        (("tab:refinement-full", "--arms", "g1,magic"), "unknown arm 'magic'; legal names: structure, g1, g2, g3"),
         (("tab:refinement-full", "--arms", ""), "unknown arm ''"),
         (("tab:refinement-full", "--seeds", "1,1"), "names seed 1 twice"),
         (("tab:refinement-full", "--steps", "0"), "--steps is 0; legal: an integer >= 1"),

@@ -18,9 +18,13 @@ from sprii_envs.banks import Bank
 from sprii_train import identity
 from sprii_train.checkpoints import CheckpointError
 from sprii_train.data import PairedWindows, WindowReader
+from sprii_train.experiments.sources import source_code
 from sprii_train.fit import TrainConfig, fit
 from sprii_train.identity import code_of, learner_state
+from sprii_train.learners import LEARNERS, JEPAConfig
 from sprii_train.protocol import Objective, Windows
+from sprii_train.recipes import RECIPES
+from sprii_train.settings import SETTINGS
 
 CONFIG = TrainConfig(steps=2, pairs=2, warmup=1, precision="fp32")
 
@@ -331,3 +335,20 @@ def test_a_set_is_the_same_in_every_process(tmp_path):
         for seed in ("1", "2", "3")
     }  # fmt: skip
     assert len(runs) == 1
+
+
+def test_a_learner_that_is_registered_changes_no_other_learners_sources(monkeypatch: pytest.MonkeyPatch):
+    class Other(torch.nn.Module):
+        pass
+
+    def told(name: str, config: type[Any]) -> dict[str, str]:
+        identity.cell_code.cache_clear()
+        return source_code(SETTINGS[name], RECIPES["structure"], config)
+
+    names = ("spring", "burgers", "fhn")
+    before = [told(name, JEPAConfig) for name in names]
+    assert all("sprii_train.learners.jepa" in each for each in before)  # its own counts
+    monkeypatch.setitem(LEARNERS, "other", (Other, dict))
+    assert [told(name, JEPAConfig) for name in names] == before
+    assert not {"sprii_train.learners.ad", "sprii_train.learners.coda"} & {m for each in before for m in each}
+    identity.cell_code.cache_clear()

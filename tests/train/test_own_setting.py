@@ -128,4 +128,4 @@ def test_what_cannot_be_loaded_or_is_not_registered_is_one_line(tmp_path: Path):
         assert f"{name}.py, line 2)" in done.stderr
     done = sprii(tmp_path, "reproduce", "setting:valves")
     assert done.returncode == 2
-    assert "unknown setting 'valves'; legal: d-clean, poke" in done.stderr
+    assert "unknown setting 'valves'; legal names: d-clean, poke" in done.stderr

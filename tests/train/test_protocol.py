@@ -114,6 +114,35 @@ def test_info_nce_in_the_place_of_align(windows: Windows):
     assert set(parts) == {"self", "info_nce"}
 
 
+class OfParts(Plain):
+    """Cross is of the first horizon alone, Align of two numbers of a code that the batch names."""
+
+    def cross_task_loss(self, prediction: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (prediction[:, 0] - y[:, 0]).square().mean(1)
+
+    def align_codes(self, z_p: torch.Tensor, batch: Batch) -> torch.Tensor:
+        rows = torch.arange(len(z_p))
+        first = (batch.current[:, 0] > 0).long()
+        return torch.stack([z_p[rows, first], z_p[rows, first + 1]], dim=1)
+
+
+@pytest.mark.parametrize("directions", ["both", "one"])
+def test_relations_of_parts(windows: Windows, directions: str):
+    """What a learner says that Align and Cross are of; its native loss is of everything."""
+    learner = OfParts()
+    objective = Objective(lambda_p=0.5, lambda_x=1.0, lambda_nce=0.1, cross_directions=directions)
+    _, parts = training_loss_of(learner, windows, objective)
+    batch = learner.prepare(windows)
+    codes = encode(learner, batch)
+    swapped = learner.predict(codes.z_s, codes.z_p.roll(N, 0), batch.u)
+    errors = (swapped[:, 0] - windows.future_observations[:, 0]).square().mean(1)
+    torch.testing.assert_close(parts["cross"], errors[slice(N, None) if directions == "one" else slice(None)].mean())
+    of = torch.stack([codes.z_p[i, int(windows.observations[i, -1, 0] > 0) :][:2] for i in range(2 * N)])
+    torch.testing.assert_close(parts["align"], align(of[:N], of[N:]).total)
+    torch.testing.assert_close(parts["info_nce"], relational_info_nce(of[:N], of[N:], temperature=0.1))
+    assert torch.equal(parts["self"], self_loss(learner, batch, codes))
+
+
 def test_who_predicts_with_whose_context(windows: Windows):
     """Row i is the donor of row n + i; in both directions each is once the other's."""
     learner = Plain()
@@ -262,6 +291,16 @@ class NotFinite(Plain):
         return super().task_loss(prediction, y) / 0.0
 
 
+class ScalarCrossLoss(Plain):
+    def cross_task_loss(self, prediction: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.task_loss(prediction, y).mean()
+
+
+class FlatAlignCodes(Plain):
+    def align_codes(self, z_p: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return z_p[:, 0]
+
+
 class NoPredict(Plain):
     predict = None  # type: ignore[assignment]
 
@@ -275,6 +314,8 @@ class NoPredict(Plain):
         (IgnoresContextBehindDropout, ValueError, "predict ignores z_p"),
         (FlatContext, ValueError, r"z_p must have shape \(16, d\), got \(16,\)"),
         (ScalarTaskLoss, ValueError, r"task_loss must return one loss a recipient, \(16,\), got \(\)"),
+        (ScalarCrossLoss, ValueError, r"cross_task_loss must return one loss a recipient, \(16,\), got \(\)"),
+        (FlatAlignCodes, ValueError, r"align_codes must return a code a row, \(16, d\), got \(16,\)"),
         (VectorNativeLoss, ValueError, r"native_loss must return a scalar, got shape \(16,\)"),
         (NotFinite, ValueError, "not finite"),
         (NoPredict, TypeError, "NoPredict lacks the operation 'predict'"),

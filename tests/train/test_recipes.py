@@ -11,6 +11,7 @@ from sprii_train.protocol import Objective
 from sprii_train.recipes import (
     ADAPTED_RECIPES,
     CONTROL_RECIPES,
+    COPHY_RECIPES,
     EVERY_RECIPE,
     FHN_RECIPES,
     FIELD_RECIPES,
@@ -19,6 +20,7 @@ from sprii_train.recipes import (
     POKE_RECIPES,
     RECIPES,
     SPRING_RECIPES,
+    ObjectRecipe,
     recipe,
 )
 
@@ -56,7 +58,9 @@ def test_what_the_paper_leaves_open():
 
 
 def test_unknown_arm():
-    with pytest.raises(ValueError, match=r"unknown arm 'algin'; legal: native, structure, .*supervised"):
+    with pytest.raises(
+        ValueError, match=r"unknown arm 'algin'; did you mean 'align'\? legal names: native, structure, .*supervised"
+    ):
         recipe("algin")
 
 
@@ -82,11 +86,32 @@ def test_the_arms_of_pokeworld_and_springworld():
     }  # fmt: skip
     own = (
         RECIPES, POKE_RECIPES, SPRING_RECIPES, CONTROL_RECIPES, PARTNER_RECIPES, FIELD_RECIPES, FHN_RECIPES,
-        ADAPTED_RECIPES,
+        ADAPTED_RECIPES, COPHY_RECIPES,
     )  # fmt: skip
     assert len(EVERY_RECIPE) == sum(map(len, own))
     assert all(arm.name == name and arm.context == "split" for name, arm in (POKE_RECIPES | SPRING_RECIPES).items())
     assert len({arm.label for arm in EVERY_RECIPE.values()}) == len(EVERY_RECIPE)
+
+
+def test_the_arms_of_objects():
+    weights = {name: (a.objective.lambda_p, a.objective.lambda_x) for name, a in COPHY_RECIPES.items()}
+    for family, expected in {
+        "jepa": (0, 1), "j2": (0, 0.3), "cpc": (0, 1), "rssm": (0, 1), "net": (1, 0.1), "net50": (1, 0.1),
+    }.items():  # fmt: skip
+        arms = {arm: COPHY_RECIPES[f"cophy-{family}-{arm}"] for arm in ("native", "structure", "sprii", "random")}
+        assert [weights[arm.name] for arm in arms.values()] == [(0, 0), (0, 0), expected, expected]
+        assert [arm.context for arm in arms.values()] == ["monolithic", "split", "split", "split"]
+        assert arms["sprii"].objective == arms["random"].objective
+        assert arms["sprii"].objective.native_on == "recipients"
+        told = [(arm.learner, arm.share, arm.donors) for arm in arms.values() if isinstance(arm, ObjectRecipe)]
+        learner = {"j2": "jepa", "net": "cophynet", "net50": "cophynet"}.get(family, family)
+        share = 0.5 if family in ("j2", "net50") else 1.0
+        assert told == [(learner, share, donors) for donors in ("none", "none", "related", "random")]
+    assert (weights["cophy-cpc-align"], weights["cophy-net-cross"]) == ((1, 0), (0, 0.1))
+    with pytest.raises(ValueError, match=r"ObjectRecipe\.donors is 'none' with λp 0.0, λx 1.0; legal: none if both"):
+        ObjectRecipe("own", "Own", Objective(lambda_x=1.0))
+    with pytest.raises(ValueError, match=r"ObjectRecipe\.learner is 'gru'; legal: jepa, cpc, rssm, cophynet"):
+        ObjectRecipe("own", "Own", Objective(), learner="gru")
 
 
 # Whom they pair, on a full factorial design of 2 masses × 8 drags × 2 stiffnesses with 4 episodes a system

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.properties import unknown_name
+
 Array = NDArray[np.float64]
 
 _SIZE = 8
@@ -66,7 +68,7 @@ def centre_relative(states: ArrayLike, transform: Transform = "orthonormal") -> 
         ValueError: for a last axis other than 8, or an unknown transform.
     """
     if transform not in TRANSFORMS:
-        raise ValueError(f"unknown transform {transform!r}; legal: {', '.join(TRANSFORMS)}")
+        raise unknown_name("transform", transform, TRANSFORMS)
     common, apart = TRANSFORMS[transform]
     given = np.asarray(states, np.float64)
     if given.ndim < 1 or given.shape[-1] != _SIZE:

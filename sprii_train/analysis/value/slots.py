@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.properties import unknown_name
 from sprii_train.analysis.formation import Probe
 from sprii_train.analysis.populations import Training, check_fit
 from sprii_train.analysis.value.cases import Cases, codes
@@ -80,7 +81,7 @@ def fit_slot(
     """
     check_fit(cases.population, f"the reader {arm!r}")
     if arm not in ARMS:
-        raise ValueError(f"unknown arm {arm!r}; legal: {', '.join(ARMS)}")
+        raise unknown_name("arm", arm, ARMS)
     factors = fit_log_factors(cases, log=log_factors) if arm in ("decode", "oracle") else None
     decoder = fit_decoder(cases, factors, penalties) if factors and arm == "decode" else None
     code = 0 if cases.context is None else cases.context.shape[1]

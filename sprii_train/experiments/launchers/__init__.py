@@ -1,6 +1,7 @@
 """Where the cells of a grid run: processes here, jobs of Slurm, tasks of a Ray cluster, or the ranks of torchrun."""
 
 from sprii_envs.arguments import WORKERS, integer
+from sprii_envs.properties import unknown_name
 from sprii_train.experiments.launchers.base import Launcher
 from sprii_train.experiments.launchers.local import Local
 from sprii_train.experiments.launchers.ray import Ray
@@ -19,5 +20,5 @@ def named_launcher(name: str, *, workers: int | None, threads: int) -> Launcher:
         integer("workers", workers, least=1, most=WORKERS)
     integer("threads", threads, least=1, most=WORKERS)
     if name not in _LAUNCHERS:
-        raise ValueError(f"unknown launcher {name!r}; legal: {', '.join(_LAUNCHERS)}")
+        raise unknown_name("launcher", name, _LAUNCHERS)
     return _LAUNCHERS[name](workers, threads)

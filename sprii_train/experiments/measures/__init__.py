@@ -5,6 +5,7 @@ from sprii_train.experiments.measures.atlas import atlas
 from sprii_train.experiments.measures.bottleneck import bottleneck
 from sprii_train.experiments.measures.components import components
 from sprii_train.experiments.measures.control import control
+from sprii_train.experiments.measures.cophy import cophy, cophy_baselines, cophy_readers
 from sprii_train.experiments.measures.cost import cost
 from sprii_train.experiments.measures.direction import FACTORS, direction
 from sprii_train.experiments.measures.evidence import evidence
@@ -27,6 +28,7 @@ from sprii_train.experiments.measures.value import value
 from sprii_train.experiments.measures.windows import windows
 from sprii_train.experiments.sources import Measure
 
+OBJECT_READER = ("object_memory", "object_query", "object_state")
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
@@ -36,6 +38,10 @@ MEASURES: dict[str, Measure] = {
         Measure("bottleneck", bottleneck, ("present",), reader_fits=4 * 3),
         Measure("components", components, ("present",), asks=("components",), reader_fits=4),
         Measure("control", control, readers=False, trials=True, seconds=0.5),
+        # An update of the head rolls 27 frames out, which takes 20 times as long as one of a reader.
+        Measure("cophy", cophy, OBJECT_READER, seconds=30.0, reader_fits=20),
+        Measure("cophy-baselines", cophy_baselines, OBJECT_READER, seconds=30.0, reader_fits=2 * 20),
+        Measure("cophy-readers", cophy_readers, OBJECT_READER, seconds=30.0, reader_fits=5 * 20),
         Measure("cost", cost, readers=False, seconds=0.0),
         Measure("direction", direction, ("target",), ("pushed",), FACTORS, simulated=True, readers=False, seconds=40.0),
         Measure("evidence", evidence, asks=("evidence",), simulated=True, readers=False, seconds=30.0),

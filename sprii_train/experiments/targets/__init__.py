@@ -1,10 +1,14 @@
 """What `sprii reproduce` knows, by the paper's label."""
 
+from sprii_envs.properties import unknown_name
 from sprii_train.experiments.targets.aliases import OTHER_LABELS
 from sprii_train.experiments.targets.base import INFERRED, Group, Pairings, Target, Unit
 from sprii_train.experiments.targets.burgers import BURGERS_TARGETS
 from sprii_train.experiments.targets.burgers_adaptive import BURGERS_ADAPTIVE_TARGETS
 from sprii_train.experiments.targets.composed import COMPOSED, Composed
+from sprii_train.experiments.targets.cophy import COPHY_SCENES, COPHY_TARGETS
+from sprii_train.experiments.targets.cophy_balls import BALLS_TARGETS
+from sprii_train.experiments.targets.cophy_sources import SOURCE_TARGETS
 from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
 from sprii_train.experiments.targets.dclean_full import D_CLEAN_FULL_TARGETS
 from sprii_train.experiments.targets.fhn import FHN_TARGETS
@@ -53,6 +57,9 @@ TARGETS: dict[str, Target] = {
         *BURGERS_TARGETS,
         *FHN_TARGETS,
         *BURGERS_ADAPTIVE_TARGETS,
+        *COPHY_TARGETS,
+        *BALLS_TARGETS,
+        *SOURCE_TARGETS,
     )
 }
 
@@ -62,6 +69,7 @@ ALIASES = OTHER_LABELS | {alias: one.label for one in COMPOSED.values() for alia
 __all__ = [
     "ALIASES",
     "COMPOSED",
+    "COPHY_SCENES",
     "INFERRED",
     "TARGETS",
     "Composed",
@@ -93,8 +101,10 @@ def target(label: str) -> Target:
     """
     label = canonical(label)
     if label.startswith(PREFIX):
+        if (own := COPHY_SCENES.get(label.removeprefix(PREFIX))) is not None:
+            return own
         return setting_target(named_setting(label.removeprefix(PREFIX)))
     if label not in TARGETS:
-        legal = ", ".join((*TARGETS, *COMPOSED))
-        raise ValueError(f"unknown table or figure {label!r}; legal: all, {PREFIX}NAME of any setting, {legal}")
+        legal = ("all", f"{PREFIX}NAME of any setting", *TARGETS, *COMPOSED, *ALIASES)
+        raise unknown_name("table or figure", label, legal)
     return TARGETS[label]

@@ -37,6 +37,17 @@ OTHER_LABELS: dict[str, str] = {
             "tab:coda-host-cost",
             "setting:burgers-adaptive",
         ),
+        "tab:v3-collision": (
+            "tab:cophy-collision-test-grid",
+            "tab:cophy-collision-test-contrasts",
+            "tab:jepa-collision-followup",
+            "fig:visual-collision-pairs",
+        ),
+        "tab:cophy-complete": ("fig:v3-cophy-breadth", "fig:cophy-interface"),
+        "tab:ctp-replication-complete": ("tab:rssm-collision-replication",),
+        "tab:cophy-new5-summary": ("tab:cophy-three-seed-contrasts",),
+        "tab:cophy-new5-probes": ("tab:cophy-physical-assays", "tab:balls-existing-factor-pairs"),
+        "tab:v3-cophy-reader": ("tab:cophy-reader",),
     }.items()
     for alias in others
 }

@@ -55,8 +55,8 @@ COMPOSED: dict[str, Composed] = {
         Composed(
             "tab:main-task",
             "Predictive performance: SpringWorld and CoPhy",
-            ("tab:v3-spring-sealed",),
-            ("TDS, which is no learner here", "CoPhy's Collision and Balls, which are no setting here"),
+            ("tab:v3-spring-sealed", "tab:v3-collision", "tab:balls-heldout"),
+            ("TDS, which is no learner here",),
             ("tab:application-overview",),
         ),
         Composed(

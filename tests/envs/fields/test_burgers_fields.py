@@ -140,6 +140,18 @@ def test_what_is_stored_has_both_ends_of_the_ring():
         burgers.stored(fields, 7)
 
 
+def test_viscosities_and_cases_are_one_a_row_or_one_of_all():
+    one, rows = burgers.modes(0, 0.1, [3, 4]), burgers.modes(0, [0.1, 0.1], [3, 4])
+    assert all((a == b).all() and a.shape == (2, burgers.MODES) for a, b in zip(one, rows, strict=True))
+    for nu, case, said in (
+        ([0.1, 0.2], [1, 2, 3], r"viscosity has shape \(2,\) and case \(3,\); legal: numbers, or one of each a row"),
+        ([[0.1]], 1, r"viscosity has shape \(1, 1\) and case \(\)"),
+        (0.1, [[1, 2]], r"case \(1, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            burgers.modes(0, nu, case)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

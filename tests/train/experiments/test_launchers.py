@@ -90,7 +90,7 @@ def test_a_broken_package_says_why(name: str, tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_unknown_launcher_is_refused(tmp_path: Path):
-    with pytest.raises(ValueError, match="unknown launcher 'pbs'; legal: local, slurm, ray"):
+    with pytest.raises(ValueError, match="unknown launcher 'pbs'; legal names: local, slurm, ray"):
         run_grid([ToyCell("a")], tmp_path, launcher="pbs")
 
 

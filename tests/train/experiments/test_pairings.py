@@ -88,8 +88,8 @@ def test_cells_of_pairings(poke_bank: Bank, tmp_path: Path):
     target = TARGETS["tab:inferred-relation-quality"]
     (group,) = target.groups
     assert isinstance(group, Pairings)
-    assert group.sources(group.recipes) == 1
-    assert Pairings("poke", ("g1",)).sources(("g1",)) == 0
+    assert group.sources(group.recipes) == ("structure",)
+    assert Pairings("poke", ("g1",)).sources(("g1",)) == ()
     cells = group.cells(Plan(target, "quick", tmp_path, seeds=(0, 1)).scope(group, poke_bank))
     assert all(isinstance(each, PairingCell) for each in cells)
     found = [(c.recipe.name, c.seed, None if c.teacher is None else (c.teacher.recipe.name, c.teacher.train.seed))

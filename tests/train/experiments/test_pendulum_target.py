@@ -177,7 +177,7 @@ def test_arms_are_those_that_train(runs: Any, told: Any):
     assert page.tables[0].columns == ["Group", "Random policy", "Nominal model", "SPRII (R7)", "Oracle dynamics"]
     again = {row["arm"]: row for row in told[1]}
     assert all(row == again[row["arm"]] for row in rows)
-    with pytest.raises(ValueError, match="unknown arm 'oracle'; legal: cadm, random, r7"):
+    with pytest.raises(ValueError, match="unknown arm 'oracle'; legal names: cadm, random, r7"):
         runs[1](arms=("oracle",))
 
 
@@ -295,7 +295,7 @@ def test_the_assay_s_bank_shares_no_system_and_is_upright_half_the_time(tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "r9"], "legal: cadm, random, r7"),
+        (["train", "r9"], "legal names: cadm, random, r7"),
         (["train", "cadm", "--iterations", "0"], ">= 1"),
         (["evaluate", "nowhere"], "nowhere"),
         (["evaluate", "nowhere", "--episodes", "0"], "--episodes is 0; legal: an integer >= 1"),

@@ -259,9 +259,9 @@ def test_other_steps_are_told(run: Reproduce, log: Log):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"arms": ("g1", "g4")}, "unknown arm 'g4'; legal: g1, g2"),
-        ({"arms": ("align",)}, "unknown arm 'align'; legal: g1, g2"),
-        ({"preset": "fast"}, "unknown preset 'fast'; legal: smoke, quick, states, paper"),
+        ({"arms": ("g1", "g4")}, "unknown arm 'g4'; did you mean 'g2'. legal names: g1, g2"),
+        ({"arms": ("align",)}, "unknown arm 'align'; legal names: g1, g2"),
+        ({"preset": "fast"}, "unknown preset 'fast'; legal names: smoke, quick, states, paper"),
     ],
 )
 def test_refused_before_anything_is_built(changes: dict[str, Any], message: str, run: Reproduce, tmp_path: Path):

@@ -40,9 +40,12 @@ RESULTS = Path(__file__).parents[3] / "docs" / "results"
 WITHIN = ("tab:dclean-full",)
 """Tables whose rows have the paper's under them."""
 
-ELSEWHERE = ("tab:pendulum-r7", "tab:fhn-breadth", "tab:external-fhn-probes")
+ELSEWHERE = (
+    "tab:pendulum-r7", "tab:fhn-breadth", "tab:external-fhn-probes",
+    *(label for label, one in TARGETS.items() if any(group.world.startswith("cophy-") for group in one.groups)),
+)  # fmt: skip
 READ = [label for label in TARGETS if label not in ELSEWHERE]
-"""The pendulum's rows, whose references are no sources, and those of fields have tests of their own."""
+"""The pendulum's rows, whose references are no sources, and those of fields and of CoPhy have tests of their own."""
 
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 
@@ -202,9 +205,13 @@ def test_folders_do_not_clash():
 def test_unknown_target():
     with pytest.raises(
         ValueError,
-        match=r"unknown table or figure 'tab:refinement'; legal: all, setting:NAME of any setting, tab:dclean-full, .*",
+        match=r"'tab:fnh-breadth'; did you mean 'tab:fhn-breadth'\? legal names: all, setting:NAME of any setting, .*",
     ):
-        target("tab:refinement")
+        target("tab:fnh-breadth")
+    with pytest.raises(ValueError, match=r"unknown setting 'burger-adaptive'; did you mean 'burgers-adaptive'\?"):
+        target("setting:burger-adaptive")
+    with pytest.raises(ValueError, match=r"'tab:coda-hosts-cost'; did you mean 'tab:coda-host-cost'\?"):  # an alias
+        target("tab:coda-hosts-cost")
 
 
 def test_other_labels_of_a_table_or_figure():

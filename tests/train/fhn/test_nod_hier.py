@@ -8,7 +8,7 @@ import pytest
 import torch
 from field_banks import LEARNER, store_of
 
-from sprii_train.fhn.windows import PairedFields
+from sprii_train.fhn.windows import PairedChains
 from sprii_train.learners.nod_hier import FourierLayer, NODHier, NODHierConfig
 from sprii_train.protocol import check_learner, encode, training_loss
 from sprii_train.recipes import FHN_RECIPES
@@ -98,7 +98,7 @@ def test_codes_without_coordinates_are_those_of_histories_rolled_by_whole_stride
 @pytest.mark.parametrize("arm", FHN_RECIPES)
 def test_the_learner_under_its_recipes(arm: str):
     store, recipe = store_of(), FHN_RECIPES[arm]
-    windows: Any = PairedFields(store, store.split("train"), kernel=recipe.kernel, pairs=6)(0)
+    windows: Any = PairedChains(store, store.split("train"), kernel=recipe.kernel, pairs=6)(0)
     learner = learner_of()
     check_learner(learner, windows)
     loss, parts = training_loss(learner, windows, recipe.objective)

@@ -9,11 +9,12 @@ import torch
 from field_banks import LEARNER, store_of
 
 from sprii_train.fhn.schedule import Stages
-from sprii_train.fhn.windows import PairedFields
+from sprii_train.fhn.windows import PairedChains
 from sprii_train.fit import fit, train_step
 from sprii_train.learners.nod_hier import NODHier
 from sprii_train.protocol import Objective
 from sprii_train.recipes import FHN_RECIPES
+from sprii_train.settings import FHN
 
 SHORT = Stages(steps=50, pairs=3, log_every=1, checkpoint_every=5)
 
@@ -39,6 +40,8 @@ def test_the_stages_are_the_papers_and_shrink_with_fewer_updates():
     assert Stages().ends(True) == (10_000, 30_000, 40_000, 50_000)
     assert Stages().ends(False) == (20_000, 30_000, 40_000, 45_000)
     assert Stages().run(False).steps == 45_000
+    totals = {arm: FHN.updates(recipe, Stages()) for arm, recipe in FHN_RECIPES.items()}  # of a progress bar
+    assert totals == {"fhn-nod": 45_000, "fhn-sprii": 50_000, "fhn-random": 50_000}
     short = Stages(steps=1_000)
     assert (short.ends(True), short.ends(False)) == ((200, 600, 800, 1_000), (400, 600, 800, 900))
     for aligned in (True, False):
@@ -66,7 +69,7 @@ def learner() -> Any:
 def updated(objective: Objective, step: int) -> dict[str, torch.Tensor]:
     """Weights after one update at a step of the run."""
     own, store, config = learner(), store_of(), SHORT.run(True)
-    data: Any = PairedFields(store, store.split("train"), pairs=3, stages=config.ends(True))
+    data: Any = PairedChains(store, store.split("train"), pairs=3, stages=config.ends(True))
     train_step(own, data(step), objective, config.optimizer(own), config, step, "fp32")
     return own.state_dict()
 
@@ -95,7 +98,7 @@ def test_a_run_that_was_killed_ends_in_the_same_bits(tmp_path: Path, killed: int
             if step == stop:
                 raise Killed
 
-        data: Any = PairedFields(store, store.split("train"), pairs=3, stages=config.ends(True))
+        data: Any = PairedChains(store, store.split("train"), pairs=3, stages=config.ends(True))
         own = learner()
         objective = FHN_RECIPES["fhn-sprii"].objective
         return fit(own, data, objective, config, folder, progress=progress, tensorboard=False).state_dict()

@@ -10,7 +10,7 @@ from field_banks import SMALL, store_of
 from sprii_envs.fields import fhn
 from sprii_envs.fields.bank import FIELD
 from sprii_envs.relations import Derangement
-from sprii_train.fhn.windows import SYMMETRIES, PairedFields, by_system, chains, transformed
+from sprii_train.fhn.windows import SYMMETRIES, PairedChains, by_system, chains, transformed
 
 HEADS = np.array([1, 3, 9, 27])
 
@@ -56,7 +56,7 @@ def test_a_batch_is_read_off_the_trajectories():
     """Every row is found again: one system, one symmetry, the case after the conditioning one, and one start."""
     store = store_of()
     table, fields = store.split("train"), store.stream(FIELD).values.reshape(-1, SMALL.frames, 2, 8, 8)
-    data = PairedFields(store, table, pairs=12, seed=3)
+    data = PairedChains(store, table, pairs=12, seed=3)
     windows, n = data(5), 12
     rows = {(s, c): fields[e] for s, c, e in zip(table["system"], table["case"], table["episode"], strict=True)}
     cases, spoken = sorted(set(table["case"].tolist())), set()
@@ -93,12 +93,12 @@ def test_batches_are_functions_of_seed_and_step_and_stages_begin_again():
     table = store.split("train")
 
     def batch(step: int, **changes):
-        return PairedFields(store, table, pairs=3, **changes)(step)
+        return PairedChains(store, table, pairs=3, **changes)(step)
 
     def same(a, b) -> bool:
         return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
-    data = PairedFields(store, table, pairs=3)
+    data = PairedChains(store, table, pairs=3)
     data(1)
     assert same(data(7), batch(7))
     assert not same(batch(7), batch(8))
@@ -106,7 +106,7 @@ def test_batches_are_functions_of_seed_and_step_and_stages_begin_again():
     assert same(batch(7, stages=(5,)), batch(2))
     assert same(batch(5, stages=(5, 9)), batch(0))
     assert same(batch(4, stages=(5,)), batch(4))
-    shares = [PairedFields(store, table, pairs=4)] * 1
+    shares = [PairedChains(store, table, pairs=4)] * 1
     parts = [shares[0].shard(rank, 2)(3) for rank in range(2)]
     whole = shares[0](3)
     for column, own in enumerate(whole):
@@ -118,7 +118,7 @@ def test_donors_of_other_systems_change_the_donor_alone():
     store = store_of()
     table = store.split("train")
     options: list[dict[str, Any]] = [{}, {"kernel": Derangement()}]
-    own, other = (PairedFields(store, table, pairs=16, **given)(2) for given in options)
+    own, other = (PairedChains(store, table, pairs=16, **given)(2) for given in options)
     assert torch.equal(own.context[16:], other.context[16:])
     assert torch.equal(own.targets, other.targets)
     # Starts are the same in all systems, and the last frames are not: no donor is of the recipient's system.
@@ -128,11 +128,11 @@ def test_donors_of_other_systems_change_the_donor_alone():
 def test_what_is_refused():
     store = store_of()
     with pytest.raises(ValueError, match=r"donors of fields are drawn by .*; legal: Uniform\(\), Derangement\(\)"):
-        PairedFields(store, store.split("train"), kernel="linked")
+        PairedChains(store, store.split("train"), kernel="linked")
     table = store.table.select(store.table["split"] != "x")
     uneven = table.select((table["case"] != 50) | (table["k"] != 0.01))
     with pytest.raises(ValueError, match=r"the system 'k=.*' has the cases \[.*\], others \["):
         by_system(uneven)
     one = table.select(table["system"] == "k=0.01 beta=0.20")
     with pytest.raises(ValueError, match="donors of another system need at least 2 systems, got 1"):
-        PairedFields(store, one, kernel=Derangement())
+        PairedChains(store, one, kernel=Derangement())

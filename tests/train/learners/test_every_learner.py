@@ -1,11 +1,12 @@
 """Every registered learner under every recipe: the five operations hold, and the loss of the recipe can be learned."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
 import torch
+from tiny_objects import object_windows
 from tiny_worlds import POKE_LEARNER
 
 from sprii_envs.banks import Bank
@@ -18,14 +19,18 @@ from sprii_train.learners import (
     AmortisedCoDAConfig,
     CaDMConfig,
     CoDAConfig,
+    CoPhyNetConfig,
     GEPSConfig,
     NODConfig,
     NODHierConfig,
+    ObjectCPCConfig,
+    ObjectJEPAConfig,
+    ObjectRSSMConfig,
     learner_of,
     register_learner,
 )
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
-from sprii_train.learners.nod_hier import FieldWindows as ChainWindows
+from sprii_train.learners.nod_hier import ChainWindows
 from sprii_train.protocol import check_learner, training_loss
 from sprii_train.recipes import EVERY_RECIPE, LINKED, SHIFTED, Recipe
 from sprii_train.settings import POKE
@@ -41,8 +46,15 @@ CONFIGS: dict[str, Any] = {
     "coda": CoDAConfig(points=9, frames=5, width=4, adapt_steps=2),
     "coda-amortised": AmortisedCoDAConfig(points=9, frames=5, width=4, widths=(4,), pool=2, hidden=4),
     "geps": GEPSConfig(points=9, frames=5, width=4, kernel=3, adapt_steps=2),
+    "cophynet": CoPhyNetConfig(width=8, persistent=3),
+    "object-jepa": ObjectJEPAConfig(features=6, projection=8, width=8, persistent=4, current=4, sigreg_slices=8),
+    "object-cpc": ObjectCPCConfig(features=6, projection=8, width=8, persistent=4, current=4, sigreg_slices=8),
+    "object-rssm": ObjectRSSMConfig(features=6, projection=8, width=8, persistent=4, latent=3, decoder=8),
 }
-WITHOUT_CONTEXTS = tuple(name for name in CONFIGS if name != "jepa")
+OF_OBJECTS = CoPhyNetConfig | ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMConfig
+WITHOUT_CONTEXTS = tuple(
+    name for name, config in CONFIGS.items() if name != "jepa" and not isinstance(config, OF_OBJECTS)
+)
 PAIRS = 6
 
 
@@ -69,6 +81,8 @@ def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
         observations = rng.integers(0, 4, (*shape, config.inputs), dtype=np.uint8)
         actions, rewards = rng.integers(0, 6, shape, dtype=np.uint8), rng.standard_normal(shape, dtype=np.float32)
         return PlayWindows(*map(torch.from_numpy, (observations, actions, rewards)))
+    if isinstance(config, OF_OBJECTS):
+        return object_windows(PAIRS, features=getattr(config, "features", 6))
     if recipe.kernel == LINKED:
         recipe = replace(recipe, kernel=random_graph(POKE.episodes(bank, "train"), seed=0))
     return POKE.data(bank, config, recipe, pairs=PAIRS, seed=0)(0)
@@ -90,9 +104,17 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
         ):
             POKE.learner_config(CONFIGS[name], recipe)
         return
+    if isinstance(CONFIGS[name], OF_OBJECTS) and recipe.context == "supervised":
+        with pytest.raises(
+            ValueError, match=r"of the context 'supervised', but (Object.*|CoPhyNet)Config has no field 'label_dim'"
+        ):
+            POKE.learner_config(CONFIGS[name], recipe)
+        return
     config = POKE.learner_config(CONFIGS[name], recipe)
     learner: Any = LEARNERS[name][0](config)
     windows = windows_of(config, recipe, poke_bank)
+    if isinstance(config, ObjectRSSMConfig):
+        learner.fit_statistics(windows.query_features)
     check_learner(learner, windows)
     loss, parts = training_loss(learner.train(), windows, recipe.objective)
     loss.backward()
@@ -112,3 +134,13 @@ def test_learners_have_names_and_configs_of_their_own():
         register_learner("mine", ad, config)
     with pytest.raises(ValueError, match="dict is no registered learner's config; legal: JEPAConfig, CaDMConfig, ADC"):
         learner_of({})
+
+
+def test_windows_of_two_kinds_have_two_names():
+    """So that an error or a page that names them can be followed."""
+    classes: list[Any] = [cls for cls, _ in LEARNERS.values()]
+    unions = [get_type_hints(cls.prepare)["windows"] for cls in classes]
+    taken = {kind for union in unions for kind in get_args(union) or (union,)}
+    names = [kind.__name__ for kind in taken]
+    assert len(names) == len(set(names))
+    assert {"FieldWindows", "ChainWindows"} <= set(names)

@@ -16,7 +16,7 @@ def test_panels_are_truth_prediction_and_error():
     titles = ["truth", "matched donor", "matched donor: error", "wrong donor", "wrong donor: error"]
     assert [axis.get_title() for axis in panels] == [*titles, *[""] * 5]
     assert [axis.get_ylabel() for axis in panels[::5]] == ["NOD\nx", "SPRII\nx"]
-    assert [axis.get_xlabel() for axis in panels] == [*[""] * 5, *["time"] * 5]
+    assert [axis.get_xlabel() for axis in panels] == [*[""] * 5, *["t / T"] * 5]
     for number, own in enumerate(predicted.values()):
         matched, wrong = own.values()
         fields = (truth, matched, matched - truth, wrong, wrong - truth)

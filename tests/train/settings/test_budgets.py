@@ -74,11 +74,11 @@ def test_a_learner_of_every_preset_can_be_built():
 
 
 def test_refused():
-    with pytest.raises(ValueError, match="unknown preset 'fast'; legal: smoke, quick, states, paper"):
+    with pytest.raises(ValueError, match="unknown preset 'fast'; legal names: smoke, quick, states, paper"):
         POKE.budget("fast")
     with pytest.raises(ValueError, match=r"'spring' has no preset 'states'; legal: smoke, quick, paper"):
         SPRING.budget("states")
-    with pytest.raises(ValueError, match=r"unknown setting 'moon'; legal: .*poke.*spring"):
+    with pytest.raises(ValueError, match=r"unknown setting 'moon'; legal names: .*poke.*spring"):
         named_setting("moon")
     with pytest.raises(ValueError, match=r"the setting 'moon' has no preset 'paper'; legal: none"):
         replace(POKE, name="moon", budgets={}).budget("paper")

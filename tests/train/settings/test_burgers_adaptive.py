@@ -11,8 +11,11 @@ import torch
 from sprii_envs.banks import Store
 from sprii_envs.fields.bank import BurgersProtocol
 from sprii_train.checkpoints import read_tensors, save
+from sprii_train.experiments.costs import REFERENCE_RATE, estimate
+from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.measures.adaptive import adaptive
-from sprii_train.experiments.sources import Source
+from sprii_train.experiments.sources import Source, SourceCell
+from sprii_train.experiments.targets import TARGETS
 from sprii_train.fields.errors import BATCH, case_errors, codes_of
 from sprii_train.fields.windows import following, read_fields
 from sprii_train.fit import learning_rate
@@ -170,3 +173,28 @@ def test_what_a_store_cannot_serve_is_refused_before_training(field_bank: Store)
         SETTING.check_learner(field_bank, recipe, SMOKE.learner)
     with pytest.raises(ValueError, match=r"AmortisedCoDAConfig is of trajectories \(101, 401\); legal: \(9, 17\)"):
         SETTING.check(field_bank, AmortisedCoDAConfig())
+
+
+@pytest.mark.parametrize(("arm", "stages"), [("geps", [6]), ("coda", [6]), ("coda-plain", [6, 5, 4])])
+def test_progress_counts_every_stage_up_to_the_total_of_the_cell(
+    arm: str, stages: list[int], field_bank: Store, tmp_path: Path
+):
+    """The fit to teacher codes says nothing itself, but counts; a decoder that is there already counts as done."""
+    train = replace(SMOKE.train, seed=1234)
+    cell = SourceCell(SETTING, ADAPTED_RECIPES[arm], SMOKE.learner, train, field_bank.name, field_bank.fingerprint)
+    assert cell.steps == sum(stages)
+    seen: list[int] = []
+    trained(field_bank, arm, tmp_path, lambda step, _: seen.append(step))
+    assert seen == [*range(1, 7), *range(sum(stages[:2]) + 1, sum(stages) + 1)][: len(seen)]
+    assert seen[-1] == cell.steps
+    if arm == "coda-plain":
+        seen.clear()
+        trained(field_bank, "coda-cross", tmp_path, lambda step, _: seen.append(step))
+        assert seen == [12, 13, 14, 15]
+
+
+def test_an_estimate_counts_the_updates_of_every_stage():
+    found = estimate(TARGETS["tab:burgers-adaptation-cost"], "quick", REFERENCE_RATE)
+    spent, measure = SETTING.budget("quick"), MEASURES["adaptive"]
+    assert spent.step_seconds is not None
+    assert found == pytest.approx(3 * ((1_500 + 1_500) * spent.step_seconds + 2 * measure.seconds))

@@ -11,6 +11,7 @@ import torch
 from sprii_envs.banks import Store
 from sprii_envs.fields.bank import BurgersProtocol
 from sprii_train.checkpoints import read_tensors
+from sprii_train.experiments.sources import SourceCell
 from sprii_train.fields.errors import conditioned_error
 from sprii_train.fit import TrainConfig, learning_rate, what_matters
 from sprii_train.learners import NOD, NODConfig
@@ -129,12 +130,18 @@ def test_a_source_that_was_stopped_in_either_stage_ends_in_the_same_weights(
         return progress
 
     arm, train = FIELD_RECIPES["nod-continued"], replace(SMOKE.train, seed=1234, checkpoint_every=5)
-    for step in (17, 8):  # in the search, whose 8th update is behind by then, and in the continuation
+    for step in (17, 28):  # in the search, and in the continuation behind its 20
         with pytest.raises(Stop):
             BURGERS.train(
                 field_bank, arm, SMOKE.learner, train, tmp_path / "a", identity={}, progress=stop_at(step)
             )  # fmt: skip
-    again = BURGERS.train(field_bank, arm, SMOKE.learner, train, tmp_path / "a", identity={}, progress=stop_at(0))
+    seen: list[int] = []
+    again = BURGERS.train(
+        field_bank, arm, SMOKE.learner, train, tmp_path / "a", identity={}, progress=lambda done, _: seen.append(done)
+    )
+    cell = SourceCell(BURGERS, arm, SMOKE.learner, train, field_bank.name, field_bank.fingerprint)
+    assert seen == [26, 27, 28, 29, 30]  # from the checkpoint on, up to the total of the cell
+    assert cell.steps == 30
     for name, value in learners["nod-continued"].state_dict().items():
         assert torch.equal(again.state_dict()[name], value), name
 

@@ -16,6 +16,8 @@ from sprii_train.recipes import EVERY_RECIPE
 from sprii_train.settings import POKE, SETTINGS, SPRING, Built, Setting
 from sprii_train.settings.base import MEASURED_SEED
 
+SCENES = ("cophy-balls", "cophy-collision", "cophy-blocktower")
+
 
 def test_the_settings():
     expected = {
@@ -24,7 +26,7 @@ def test_the_settings():
         **{f"poke-r{r}": (POKE_ORIGINAL.replace(rollouts=r), 24, None, None) for r in (2, 4, 8)},
         "spring": (SPRING_PROTOCOL, 96, "forced", 16),
     }
-    assert set(SETTINGS) == {*expected, "pendulum", "overcooked", "burgers", "burgers-adaptive", "fhn"}
+    assert set(SETTINGS) == {*expected, "pendulum", "overcooked", "burgers", "burgers-adaptive", "fhn", *SCENES}
     for name, (protocol, history, kind, shortest) in expected.items():
         setting = SETTINGS[name]
         assert setting.name == name

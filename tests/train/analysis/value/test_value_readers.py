@@ -303,7 +303,7 @@ def test_what_a_reader_cannot_read_is_refused():
         wide.predict(replace(TEST, context=TEST.context[:, :3]))
     with pytest.raises(ValueError, match="positive"):
         fit_reader(replace(TRAIN, factors={"mass": -TRAIN.factors["mass"]}), "oracle", SHORT, 0)
-    with pytest.raises(ValueError, match="unknown arm 'wrong'; legal: null"):
+    with pytest.raises(ValueError, match="unknown arm 'wrong'; legal names: null"):
         fit_reader(TRAIN, "wrong", SHORT, 0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="distinct seeds"):
         fit_readers(TRAIN, "null", SHORT, (1, 1))
