@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
-from sprii_envs.arguments import check, choice, instance, number
+from sprii_envs.arguments import check, choice, flag, instance, number
 from sprii_envs.properties import unknown_name
 from sprii_envs.relations import (
     SAME_ROLLOUT,
@@ -119,6 +119,32 @@ class ObjectRecipe(Recipe):
             raise ValueError(
                 f"ObjectRecipe.donors is {self.donors!r} with λp {self.objective.lambda_p}, "
                 f"λx {self.objective.lambda_x}; legal: none if both are 0, related or random otherwise"
+            )
+
+
+@dataclass(frozen=True)
+class SceneRecipe(Recipe):
+    """An arm of recorded manipulation.
+
+    Attributes:
+        donors: of a query, `matched`, `own` or `random`, see `robots.scene_pairs`.
+        pictures: whether observations have them, or sensors alone.
+        joint: whether one Transformer reads the donor's history and the query's; its context is then neither.
+    """
+
+    donors: str = "matched"
+    pictures: bool = True
+    joint: bool = False
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        super().__post_init__()
+        check(self, choice, "donors", legal=("matched", "own", "random"))
+        check(self, flag, "pictures", "joint")
+        if self.joint and (self.context != "monolithic" or self.objective.lambda_p or self.objective.lambda_x):
+            raise ValueError(
+                f"SceneRecipe.joint is True with the context {self.context!r}, λp {self.objective.lambda_p} and λx "
+                f"{self.objective.lambda_x}; legal: the monolithic context without either"
             )
 
 
@@ -244,6 +270,38 @@ COPHY_RECIPES: dict[str, Recipe] = _named(
 """Objects of CoPhy (`app:cophy-profile`): four arms of each learner; CoPhyNet's relation is Align + Cross, the others'
 Cross. J2 is the JEPA with half the updates and a weight of Cross of 0.3."""
 
+_WEIGHTS = {"": (0.0, 0.0), "align": (1.0, 0.0), "cross": (0.0, 0.1), "ac": (1.0, 0.1)}
+_TERMS = {"align": "Align", "cross": "Cross", "ac": "A+C"}
+_DONORS = {"sameep": ("own", "SameEp"), "indep": ("matched", "Indep"), "random": ("random", "Random")}
+
+
+def _scenes(arm: str, *, pictures: bool = True) -> SceneRecipe:
+    """An arm by its name, such as `ac-sameep`."""
+    term, _, donors = arm.partition("-")
+    kind, word = _DONORS.get(donors, ("matched", ""))
+    align, cross = _WEIGHTS.get(term, (0.0, 0.0))
+    objective = Objective(lambda_p=align, lambda_x=cross, native_on="recipients", cross_directions="one")
+    label = f"{_TERMS[term]}–{word}" if word else arm.capitalize()
+    return SceneRecipe(
+        f"rh20t-{arm}" if pictures else f"rh20t-ld-{arm}", label if pictures else f"LD–{label}", objective,
+        "monolithic" if arm == "native" else "split", donors=kind, pictures=pictures,
+    )  # fmt: skip
+
+
+SCENE_RECIPES: dict[str, Recipe] = _named(
+    *map(
+        _scenes,
+        (
+            "native", "structure", "align-indep", "align-random", "cross-sameep", "cross-indep", "cross-random",
+            "ac-sameep", "ac-indep", "ac-random",
+        ),
+    ),
+    *(_scenes(arm, pictures=False) for arm in ("native", "cross-indep", "ac-sameep", "ac-random")),
+    SceneRecipe("rh20t-mono-qd", "Monolithic Q+D", Objective(), "monolithic", joint=True),
+)  # fmt: skip
+"""Recorded manipulation (`app:rh-profile`): 14 conditions, the last four without pictures, and the monolithic reader of
+query and donor. The loss is of the queries alone, whose donors lie before them."""
+
 EVERY_RECIPE: dict[str, Recipe] = (
     RECIPES
     | POKE_RECIPES
@@ -254,6 +312,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | FHN_RECIPES
     | ADAPTED_RECIPES
     | COPHY_RECIPES
+    | SCENE_RECIPES
 )
 
 

@@ -54,7 +54,7 @@ FINDINGS = (
             "TDS, FCRL, CPC, RSSM and other encoders on SpringWorld",
             "CaDM, FCRL, NOD, DALI and TDS under D-Clean's common reader",
             "Swimmer with fixed weights (tab:v3-swimmer)",
-            "Baxter and RH20T (tab:v3-rh-risk, fig:baxter-selectivity)",
+            "Baxter (fig:baxter-selectivity)",
         ),
     ),
     Finding(
@@ -140,6 +140,11 @@ FINDINGS = (
         "In Balls the reader's memory tells restitution, and other donors change what it predicts",
         "app:balls-use.",
         ("fig:v3-balls", "tab:cophy-new5-probes", "tab:v3-balls-histories"),
+    ),
+    Finding(
+        "Other recordings of a task tell of its forces and motion",
+        "app:rh20t.",
+        ("tab:rh20t-complete-self", "tab:v3-rh-risk", "tab:v3-rh-validation"),
     ),
     Finding("Online control", "app:pendulum-control.", ("tab:pendulum-r7",)),
     Finding("A partner as the persistent entity", "app:overcooked-profile.", ("tab:overcooked-complete",)),

@@ -13,12 +13,15 @@ from sprii_train.settings.fhn import FHN
 from sprii_train.settings.overcooked import OVERCOOKED
 from sprii_train.settings.pendulum import PENDULUM
 from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
+from sprii_train.settings.rh20t import RH20T
 from sprii_train.settings.spring import SPRING
 
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
-    for setting in (D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING, PENDULUM, OVERCOOKED, BURGERS, BURGERS_ADAPTIVE, FHN, *COPHY)
-}
+    for setting in (
+        D_CLEAN, POKE, *POKE_ROLLOUTS, SPRING, PENDULUM, OVERCOOKED, BURGERS, BURGERS_ADAPTIVE, FHN, *COPHY, RH20T,
+    )
+}  # fmt: skip
 
 __all__ = [
     "BURGERS",
@@ -30,6 +33,7 @@ __all__ = [
     "PENDULUM",
     "POKE",
     "PRESET_NAMES",
+    "RH20T",
     "SETTINGS",
     "SPRING",
     "Budget",

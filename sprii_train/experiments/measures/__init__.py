@@ -20,6 +20,7 @@ from sprii_train.experiments.measures.prefix import prefix
 from sprii_train.experiments.measures.realization import realization
 from sprii_train.experiments.measures.response import response
 from sprii_train.experiments.measures.routes import object_routes, routes
+from sprii_train.experiments.measures.scenes import scenes
 from sprii_train.experiments.measures.sealed import sealed
 from sprii_train.experiments.measures.targeted import COMPARED, targeted
 from sprii_train.experiments.measures.task import task
@@ -61,6 +62,7 @@ MEASURES: dict[str, Measure] = {
         Measure("realization", realization, ("present",), simulated=True, route_fits=5),
         Measure("response", response, ("present",), ("cases.features",), simulated=True, reader_fits=1, once=True),
         Measure("routes", routes, ("present",), route_fits=18),
+        Measure("scenes", scenes, readers=False, seconds=30.0),
         Measure("sealed", sealed, ("present",), ("cases.sealed", "sealed"), reader_fits=1),
         Measure("targeted", targeted, ("present",), ("components",), COMPARED, simulated=True, reader_fits=2),
         Measure("task", task, ("present",), reader_fits=4, route_fits=3),

@@ -24,6 +24,7 @@ from sprii_train.experiments.targets.poke_reliability import POKE_RELIABILITY_TA
 from sprii_train.experiments.targets.poke_value import POKE_VALUE_TARGETS
 from sprii_train.experiments.targets.reader_capacity import READER_CAPACITY_TARGETS
 from sprii_train.experiments.targets.realization import REALIZATION_TARGETS
+from sprii_train.experiments.targets.rh20t import RH20T_TARGETS
 from sprii_train.experiments.targets.setting import PREFIX, setting_target
 from sprii_train.experiments.targets.spring import SPRING_TARGETS
 from sprii_train.experiments.targets.spring_gradients import SPRING_GRADIENT_TARGETS
@@ -60,6 +61,7 @@ TARGETS: dict[str, Target] = {
         *COPHY_TARGETS,
         *BALLS_TARGETS,
         *SOURCE_TARGETS,
+        *RH20T_TARGETS,
     )
 }
 
