@@ -1,7 +1,6 @@
 """Recorded manipulation, in which the task persists over scenes (`app:rh-profile`)."""
 
 import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +37,7 @@ class Manipulation:
             return RecordedBank(folder / RECORDED)
         digest = hashlib.sha256(repr(self.protocol).encode()).hexdigest()[:12]
         place = folder / f"{self.protocol.name}-standin-{digest}"
-        return build_generated(self.protocol, place, workers=min(4, os.cpu_count() or 1))
+        return build_generated(self.protocol, place)
 
 
 @dataclass(frozen=True)
@@ -89,6 +88,8 @@ class SceneSetting(Setting):
         data = self.data(store, config, recipe, pairs=train.pairs, seed=train.seed)
         learner = self.fresh(store, config, seed=train.seed)
         torch.manual_seed(train.seed)
+        if config.context == "joint":  # as many queries: their donors are no windows of the batch
+            train = replace(train, pairs=train.pairs // 2)
         return fit(learner, data, recipe.objective, train, folder, identity=identity, progress=progress)
 
     def check_learner(self, store: Store, recipe: Recipe, config: Any) -> None:

@@ -11,8 +11,7 @@ from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, ar
 from sprii_train.recipes import SCENE_RECIPES
 from sprii_train.reports.claims import Arms, Claim
 from sprii_train.reports.manipulation_figures import task_differences
-from sprii_train.reports.page import Picture, Table, interval, paper_table_of, spread
-from sprii_train.reports.paper import paper_panels
+from sprii_train.reports.page import Picture, Table, interval, spread
 
 MEASURE = "scenes"
 SEED = 20_261
@@ -29,8 +28,8 @@ CONDITIONS = tuple(name for name in SCENE_RECIPES if name != MONO)
 TEST, VALIDATION = "test", "validation"
 NOTE = (
     "Errors are means of tasks: forces and torques in squared training SD, the tool's position in cm. Unless "
-    "recordings were imported, scenes are of a simulated stand-in: this then tests the method on other data than the paper's "
-    "numbers are of."
+    "recordings were imported, scenes are of a simulated stand-in: this then tests the method on other data than the "
+    "paper's numbers are of."
 )
 NO_DONOR = "a learner that ignores its donor has 0"
 
@@ -195,15 +194,7 @@ def _forecast_tables(rows: Sequence[Row]) -> list[Table]:
     tasks, asked = value_of(rows[0], f"tasks.{TEST}"), value_of(rows[0], f"queries.{TEST}.all")
     note = f"{asked} queries of {tasks} held-out tasks; SD over sources. A dash: the input has no place for a donor."
     titles = {"self": "Self-context", "matched": "Matched donor", "shuffled": "Donor of a shuffled task"}
-    return [
-        *(_errors_table(rows, TEST, condition, title, note) for condition, title in titles.items()),
-        *_paper("tab:rh20t-complete-self", list(titles.values())),
-    ]
-
-
-def _paper(label: str, titles: Sequence[str]) -> list[Table]:
-    panels = paper_panels(label)
-    return [paper_table_of(f"{title} (paper)", panel) for title, panel in zip(titles, panels, strict=False)]
+    return [_errors_table(rows, TEST, condition, title, note) for condition, title in titles.items()]
 
 
 def _contrast_cell(
@@ -254,7 +245,6 @@ def _risk_tables(rows: Sequence[Row]) -> list[Table]:
         Table("Donor specificity", ["Endpoint", "S of Align + Cross", "S of Monolithic", "D"], specific, note),
         Table("Absolute risk", ["Endpoint", "Model", *donors], absolute),
         Table("Align + Cross minus Monolithic", ["Endpoint", "Donor", "Difference"], apart),
-        *_paper("tab:v3-rh-risk", ("Donor specificity", "Absolute risk", "Align + Cross minus Monolithic")),
     ]
 
 
@@ -277,7 +267,6 @@ def _validation_tables(rows: Sequence[Row]) -> list[Table]:
     return [
         Table("Action and donor interventions", ["Intervention", *columns], acts, note),
         Table("Random minus correct donors, codes of K averaged", ["Model", "K", *columns], counted, note),
-        *_paper("tab:v3-rh-validation", ("Action and donor interventions", "Donor count")),
     ]
 
 
