@@ -282,8 +282,9 @@ def _scenes(arm: str, *, pictures: bool = True) -> SceneRecipe:
     align, cross = _WEIGHTS.get(term, (0.0, 0.0))
     objective = Objective(lambda_p=align, lambda_x=cross, native_on="recipients", cross_directions="one")
     label = f"{_TERMS[term]}–{word}" if word else arm.capitalize()
+    label = f"RH20T, {label}" if pictures else f"RH20T, LD–{label}"
     return SceneRecipe(
-        f"rh20t-{arm}" if pictures else f"rh20t-ld-{arm}", label if pictures else f"LD–{label}", objective,
+        f"rh20t-{arm}" if pictures else f"rh20t-ld-{arm}", label, objective,
         "monolithic" if arm == "native" else "split", donors=kind, pictures=pictures,
     )  # fmt: skip
 
@@ -297,7 +298,7 @@ SCENE_RECIPES: dict[str, Recipe] = _named(
         ),
     ),
     *(_scenes(arm, pictures=False) for arm in ("native", "cross-indep", "ac-sameep", "ac-random")),
-    SceneRecipe("rh20t-mono-qd", "Monolithic Q+D", Objective(), "monolithic", joint=True),
+    SceneRecipe("rh20t-mono-qd", "RH20T, Monolithic Q+D", Objective(), "monolithic", joint=True),
 )  # fmt: skip
 """Recorded manipulation (`app:rh-profile`): 14 conditions, the last four without pictures, and the monolithic reader of
 query and donor. The loss is of the queries alone, whose donors lie before them."""

@@ -153,7 +153,7 @@ RH20T_BUDGETS = {
         (0,), 1, None,
         f"1,500 of 20,000 updates of a narrower network on 75 tasks × 6 scenes with pictures of 48²; one source; "
         f"{STAND_IN}",
-        step_seconds=0.1, store=Manipulation(QUICK),
+        step_seconds=0.13, store=Manipulation(QUICK),
     ),
     "paper": Budget(
         MultimodalConfig(), TrainConfig(steps=20_000), (0, 1, 2), 1, None,

@@ -178,7 +178,7 @@ def _errors_table(rows: Sequence[Row], population: str, condition: str, title: s
     lines: list[list[str]] = []
     for own in arms_of(rows).values():
         cells = [spread_of(own, f"errors.{population}.{condition}.{endpoint}") for endpoint in ENDPOINTS]
-        lines.append([str(own[0]["label"]), *("–" if cell is None else spread(cell) for cell in cells)])
+        lines.append([_label(own[0]), *("–" if cell is None else spread(cell) for cell in cells)])
     grey = range(len(lines), len(lines) + len(BESIDE))
     first = next((own for own in arms_of(rows).values() if "untrained" in own[0]["baseline"][population]), rows)
     for name, label in BESIDE.items():
@@ -188,6 +188,10 @@ def _errors_table(rows: Sequence[Row], population: str, condition: str, title: s
 
 
 BESIDE = {"last": "the last value stays", "mean": "training mean", "untrained": "first weights"}
+
+
+def _label(row: Row) -> str:
+    return str(row["label"]).removeprefix("RH20T, ")
 
 
 def _forecast_tables(rows: Sequence[Row]) -> list[Table]:
@@ -254,7 +258,7 @@ def _has(rows: Sequence[Row], condition: str) -> bool:
 
 def _validation_tables(rows: Sequence[Row]) -> list[Table]:
     arms, ends = arms_of(rows), ("force_h4", "tcp_h4", "tcp_h16")
-    labels = {arm: str(own[0]["label"]) for arm, own in arms.items()}
+    labels = {arm: _label(own[0]) for arm, own in arms.items()}
 
     def cells(arm: str, more: str, less: str) -> list[str]:
         return [_contrast_cell(arms, VALIDATION, e, difference("a", "b"), a=(arm, more), b=(arm, less)) for e in ends]
