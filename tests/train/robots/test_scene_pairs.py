@@ -49,7 +49,7 @@ def test_windows_are_those_of_the_bank(scene_bank: Store, reader: SceneReader):
         np.testing.assert_array_equal(found.observations["frames"][i, 1:], frames[start : start + H])
         for k, h in enumerate(AHEAD):
             np.testing.assert_array_equal(found.future_observations["frames"][i, k], frames[[now + h - 1, now + h]])
-    grey = told["frames"] / 255.0  # 48 scenes: fewer than are looked at
+    grey = told["frames"] / 255.0  # 40 scenes: fewer than are looked at
     difference = np.diff(grey, axis=1, prepend=grey[:, :1])
     mean, sd = reader.picture_statistics()
     np.testing.assert_allclose(mean, [grey.mean(), difference.mean()], atol=1e-6)
@@ -106,7 +106,7 @@ def test_every_scene_is_a_query_and_a_donor(scene_bank: Store, reader: SceneRead
     pairs = ScenePairs(reader, scene_bank.split("train"), pairs=48, seed=0)
     drawn = [pairs.draw(step) for step in range(40)]
     for column in (0, 2):
-        counts = np.bincount(np.concatenate([each[column] for each in drawn]), minlength=48)
+        counts = np.bincount(np.concatenate([each[column] for each in drawn]), minlength=40)
         assert counts.min() > 0.4 * counts.mean()
     starts = np.concatenate([each[3] for each in drawn])
     assert set(starts.tolist()) == set(range(H, 72 - H - 16 + 1))
