@@ -148,6 +148,7 @@ def test_results_are_by_measure_and_by_the_readers_that_it_fits(poke_bank: Bank)
         "held-out",
         "operator",
         "partners",
+        "scenes",
         "untrained",
         "windows",
     }

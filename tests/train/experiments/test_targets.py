@@ -42,10 +42,10 @@ WITHIN = ("tab:dclean-full",)
 
 ELSEWHERE = (
     "tab:pendulum-r7", "tab:fhn-breadth", "tab:external-fhn-probes",
-    *(label for label, one in TARGETS.items() if any(group.world.startswith("cophy-") for group in one.groups)),
+    *(label for label, one in TARGETS.items() if any(group.world.startswith(("cophy-", "rh20t")) for group in one.groups)),
 )  # fmt: skip
 READ = [label for label in TARGETS if label not in ELSEWHERE]
-"""The pendulum's rows, whose references are no sources, and those of fields and of CoPhy have tests of their own."""
+"""The pendulum's rows, whose references are no sources, and those of fields, of CoPhy and of manipulation have tests of their own."""
 
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 

@@ -21,6 +21,7 @@ from sprii_train.learners import (
     CoDAConfig,
     CoPhyNetConfig,
     GEPSConfig,
+    MultimodalConfig,
     NODConfig,
     NODHierConfig,
     ObjectCPCConfig,
@@ -31,7 +32,7 @@ from sprii_train.learners import (
 )
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
 from sprii_train.learners.nod_hier import ChainWindows
-from sprii_train.protocol import check_learner, training_loss
+from sprii_train.protocol import Windows, check_learner, training_loss
 from sprii_train.recipes import EVERY_RECIPE, LINKED, SHIFTED, Recipe
 from sprii_train.settings import POKE
 
@@ -50,16 +51,34 @@ CONFIGS: dict[str, Any] = {
     "object-jepa": ObjectJEPAConfig(features=6, projection=8, width=8, persistent=4, current=4, sigreg_slices=8),
     "object-cpc": ObjectCPCConfig(features=6, projection=8, width=8, persistent=4, current=4, sigreg_slices=8),
     "object-rssm": ObjectRSSMConfig(features=6, projection=8, width=8, persistent=4, latent=3, decoder=8),
-}
+    "multimodal": MultimodalConfig(
+        image=8, stem=(4, 4), history=4, horizons=(1, 3), embedding=8, persistent=4, current=4, action_feature=3,
+        horizon_feature=3, sensor_width=8, fusion_width=8, width=8, layers=1, heads=2, trunk_width=8, sigreg_slices=16,
+    ),
+}  # fmt: skip
 OF_OBJECTS = CoPhyNetConfig | ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMConfig
 WITHOUT_CONTEXTS = tuple(
-    name for name, config in CONFIGS.items() if name != "jepa" and not isinstance(config, OF_OBJECTS)
+    name for name, config in CONFIGS.items() if name != "jepa" and not isinstance(config, OF_OBJECTS | MultimodalConfig)
 )
 PAIRS = 6
 
 
 def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
-    """A batch of the recipe; AD's episodes of play and fields lie in no bank of bodies."""
+    """A batch of the recipe; AD's episodes of play, fields and manipulation lie in no bank of bodies."""
+    if isinstance(config, MultimodalConfig):
+        rng, (t, k) = np.random.default_rng(0), (config.history, len(config.horizons))
+
+        def numbers(*shape: int) -> torch.Tensor:
+            return torch.from_numpy(rng.standard_normal((2 * PAIRS, *shape), dtype=np.float32))
+
+        side = (config.image, config.image)
+        seen, ahead = (
+            torch.from_numpy(rng.integers(0, 256, (2 * PAIRS, *shape, *side), np.uint8)) for shape in ((t + 1,), (k, 2))
+        )
+        return Windows(
+            {"sensors": numbers(t, config.sensors), "frames": seen}, numbers(t - 1, 1),
+            {"sensors": numbers(k, config.sensors), "frames": ahead}, numbers(config.horizons[-1], 1),
+        )  # fmt: skip
     if isinstance(config, CoDAConfig | GEPSConfig):
         fields = torch.from_numpy(
             np.random.default_rng(0).normal(size=(2 * PAIRS, config.frames, config.points)).astype(np.float32)
@@ -104,9 +123,10 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
         ):
             POKE.learner_config(CONFIGS[name], recipe)
         return
-    if isinstance(CONFIGS[name], OF_OBJECTS) and recipe.context == "supervised":
+    if isinstance(CONFIGS[name], OF_OBJECTS | MultimodalConfig) and recipe.context == "supervised":
         with pytest.raises(
-            ValueError, match=r"of the context 'supervised', but (Object.*|CoPhyNet)Config has no field 'label_dim'"
+            ValueError,
+            match=r"of the context 'supervised', but (Object.*|CoPhyNet|Multimodal)Config has no field 'label_dim'",
         ):
             POKE.learner_config(CONFIGS[name], recipe)
         return

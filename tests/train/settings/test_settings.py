@@ -26,7 +26,16 @@ def test_the_settings():
         **{f"poke-r{r}": (POKE_ORIGINAL.replace(rollouts=r), 24, None, None) for r in (2, 4, 8)},
         "spring": (SPRING_PROTOCOL, 96, "forced", 16),
     }
-    assert set(SETTINGS) == {*expected, "pendulum", "overcooked", "burgers", "burgers-adaptive", "fhn", *SCENES}
+    assert set(SETTINGS) == {
+        *expected,
+        "pendulum",
+        "overcooked",
+        "burgers",
+        "burgers-adaptive",
+        "fhn",
+        "rh20t",
+        *SCENES,
+    }
     for name, (protocol, history, kind, shortest) in expected.items():
         setting = SETTINGS[name]
         assert setting.name == name
