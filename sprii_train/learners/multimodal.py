@@ -94,7 +94,7 @@ class MultimodalConfig:
 
 
 class Ahead(NamedTuple):
-    """Predictions or targets at K horizons."""
+    """Predictions or targets at K horizons, in this order along the last axis of what `predict` returns."""
 
     latent: Tensor  # (B, K, embedding)
     force: Tensor  # (B, K, 6) standardised
@@ -108,7 +108,7 @@ class JointHistory(HistoryEncoder):
         super().__init__(config, out)
         self.segment = nn.Parameter(0.02 * torch.randn(2, config.width))
 
-    def forward(self, *history: Tensor) -> Tensor:
+    def forward(self, *history: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Embeddings (B, T, 128) and actions (B, T − 1, A) of the query, then those of the donor."""
         query, donor = history[:2], history[2:]
         x = torch.cat([self._tokens(*part) + s for part, s in zip((donor, query), self.segment, strict=True)], dim=1)
@@ -190,7 +190,7 @@ class MultimodalPredictor(nn.Module):
                 none["frames"] = donor["frames"][:, :0, None].expand(-1, -1, 2, -1, -1)
             history = (*history, self.embed(donor, none), actions)
         told = future["sensors"]
-        y = Ahead(e[:, t:], told[..., : c.force], told[..., c.force : c.force + c.position])
+        y = torch.cat([e[:, t:], told[..., : c.force + c.position]], dim=-1)
         return Batch(history, e[:, t - 1], windows.future_actions, y, windows.labels)
 
     def encode_history(self, history: tuple[Tensor, ...]) -> Tensor:
@@ -201,37 +201,38 @@ class MultimodalPredictor(nn.Module):
         """Last embedding (B, 128) → z_s (B, 64); (B, 0) where the context is not split."""
         return self.current(current) if self.config.context == "split" else current[:, :0]
 
-    def predict(self, z_s: Tensor, z_p: Tensor, u: Tensor) -> Ahead:
-        """Codes and future commands (B, H, A) → what is predicted at each horizon."""
+    def predict(self, z_s: Tensor, z_p: Tensor, u: Tensor) -> Tensor:
+        """Codes and future commands (B, H, A) → predictions (B, K, 128 + 6 + 3), the parts of `Ahead`."""
         b, k = u.shape[0], self.mask.shape[0]
         context = torch.cat([z_s, z_p], dim=-1)[:, None].expand(b, k, -1)
         actions = (u[:, None] * self.mask[..., None]).flatten(2)
         mask, horizon = self.mask.expand(b, -1, -1), self.horizon.weight.expand(b, -1, -1)
         features = self.trunk(torch.cat([context, actions, mask, horizon], dim=-1))
-        return Ahead(*(head(features) for head in self.heads))
+        return torch.cat([head(features) for head in self.heads], dim=-1)
 
-    def horizon_losses(self, prediction: Ahead, y: Ahead) -> Tensor:
+    def parts(self, told: Tensor) -> Ahead:
+        """Predictions or targets by part."""
+        c = self.config
+        return Ahead(*told.split([c.embedding, c.force, c.position], dim=-1))
+
+    def horizon_losses(self, prediction: Tensor, y: Tensor) -> Tensor:
         """Sum of the three mean squared errors at each horizon, (B, K), float32."""
-        return _errors(prediction, y).sum(0)
+        errors = self.parts((prediction.float() - y.float()).square())
+        return errors.latent.mean(-1) + errors.force.mean(-1) + errors.position.mean(-1)
 
-    def task_loss(self, prediction: Ahead, y: Ahead) -> Tensor:
+    def task_loss(self, prediction: Tensor, y: Tensor) -> Tensor:
         """Their mean over horizons, (B,)."""
         return self.horizon_losses(prediction, y).mean(-1)
 
     def native_loss(self, batch: Batch, codes: Codes) -> tuple[Tensor, dict[str, Tensor]]:
         """Self prediction + λ_reg·SIGReg of the windows given."""
         own = self_loss(self, batch, codes)
-        e = torch.cat([batch.history[0], batch.y.latent], dim=1).float()
+        e = torch.cat([batch.history[0], self.parts(batch.y).latent], dim=1).float()
         seed, step = self.directions_at
         slices = self.config.sigreg_slices
         directions = sigreg_directions(e.shape[-1], slices, seed=seed, step=step, device=e.device)
         regularizer = sigreg(e.transpose(0, 1), directions)
         return own + self.config.sigreg_weight * regularizer, {"self": own, "sigreg": regularizer}
-
-
-def _errors(prediction: Ahead, y: Ahead) -> Tensor:
-    """Mean squared errors (3, B, K) of latent, force and position."""
-    return torch.stack([(a.float() - b.float()).square().mean(-1) for a, b in zip(prediction, y, strict=True)])
 
 
 def _network(*widths: int) -> nn.Sequential:

@@ -92,7 +92,7 @@ class Bench:
                     own = with_donors(own, _still(given) if still else given)
                 batch = learner.prepare(own)
                 z_p = learner.encode_history(batch.history) if codes is None else codes[i : i + CHUNK]
-                ahead = learner.predict(learner.encode_current(batch.current), z_p, batch.u)
+                ahead = learner.parts(learner.predict(learner.encode_current(batch.current), z_p, batch.u))
                 parts.append((ahead.force.double().numpy(), ahead.position.double().numpy()))
         return Told(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 

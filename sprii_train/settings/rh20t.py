@@ -133,7 +133,7 @@ class SceneSetting(Setting):
 
 HISTORY = 24
 STAND_IN = "scenes are of a simulated stand-in unless recordings were imported, see docs/robots.md"
-SMALL, QUICK = ArmsProtocol(tasks=15, each=4, frames=64, size=16), ArmsProtocol(tasks=75, each=6, size=48)
+SMALL, QUICK = ArmsProtocol(tasks=15, each=4, frames=64, size=16), ArmsProtocol(each=6, size=48)
 
 RH20T_BUDGETS = {
     "smoke": Budget(
@@ -151,7 +151,7 @@ RH20T_BUDGETS = {
         ),
         TrainConfig(steps=1_500, learning_rate=1e-3, warmup=100, checkpoint_every=250),
         (0,), 1, None,
-        f"1,500 of 20,000 updates of a narrower network on 75 tasks × 6 scenes with pictures of 48²; one source; "
+        f"1,500 of 20,000 updates of a narrower network on 124 tasks × 6 scenes with pictures of 48²; one source; "
         f"{STAND_IN}",
         step_seconds=0.13, store=Manipulation(QUICK),
     ),

@@ -1,5 +1,6 @@
 """Recorded manipulation: `tab:rh20t-complete-self`, `tab:v3-rh-risk`, `tab:v3-rh-validation`."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ MEASURE = "scenes"
 SEED = 20_261
 """Of task draws."""
 ENDPOINTS = {
-    "force_h1": "force h1", "force_h4": "force h4", "force_h16": "force h16",
+    "force_h1": "Force h1", "force_h4": "Force h4", "force_h16": "Force h16",
     "tcp_h4": "TCP h4, cm", "tcp_h16": "TCP h16, cm",
 }  # fmt: skip
 NATIVE, STRUCTURE, CROSS, JOINT, MONO = (
@@ -32,6 +33,8 @@ NOTE = (
     "paper's numbers are of."
 )
 NO_DONOR = "a learner that ignores its donor has 0"
+
+PLAIN = {endpoint: label.removesuffix(", cm") for endpoint, label in ENDPOINTS.items()}
 
 Term = tuple[str, str]
 """An arm and a condition."""
@@ -75,11 +78,13 @@ def _claim(
         return float(contrast(means))
 
     what = (
-        f"difference of {ENDPOINTS[endpoint]}" if less is None else f"difference of differences, {ENDPOINTS[endpoint]}"
+        f"difference of {ENDPOINTS[endpoint]}"
+        if less is None
+        else f"difference of differences of {ENDPOINTS[endpoint]}"
     )
-    bound: dict[str, float] = {"above": 0.0} if sign > 0 else {"below": 0.0}
+    above, below = (0.0, math.inf) if sign > 0 else (-math.inf, 0.0)
     return Claim(
-        text, arms, measure, what, **bound, paper=paper, null=null,
+        text, arms, measure, what, above=above, below=below, paper=paper, null=null,
         interval=lambda a: task_interval({arm: [a[arm]] for arm in arms}, population, endpoint, terms, contrast),
     )  # fmt: skip
 
@@ -95,7 +100,7 @@ FORECAST_PAPER = {  # Structure, Cross–Indep under a matched donor
 FORECAST_CLAIMS = (
     *(
         _claim(
-            f"Matched donor, {ENDPOINTS[endpoint]}: Cross–Indep predicts better than Structure", TEST, endpoint,
+            f"Matched donor, {PLAIN[endpoint]}: Cross–Indep predicts better than Structure", TEST, endpoint,
             (CROSS, "matched"), (STRUCTURE, "matched"), paper=after - before, sign=-1.0,
         )
         for endpoint, (before, after) in FORECAST_PAPER.items()
@@ -129,7 +134,7 @@ RISK_CLAIMS = (
     ),
     *(
         _claim(
-            f"{ENDPOINTS[endpoint]}, {donor} donor: the monolithic reader's error is lower than that of Align + Cross",
+            f"{PLAIN[endpoint]}, {donor} donor: the monolithic reader's error is lower than that of Align + Cross",
             TEST, endpoint, (JOINT, f"bank:{donor}"), (MONO, f"bank:{donor}"), paper=paper,
             null="it asks nothing of contexts",
         )
@@ -141,14 +146,14 @@ RISK_CLAIMS = (
 VALIDATION_CLAIMS = (
     *(
         _claim(
-            f"Align + Cross, {ENDPOINTS[endpoint]}: without commands the error rises", VALIDATION, endpoint,
+            f"Align + Cross, {PLAIN[endpoint]}: without commands the error rises", VALIDATION, endpoint,
             (JOINT, "still"), (JOINT, "matched"), paper=paper, null="it asks nothing of contexts",
         )
         for endpoint, paper in (("force_h4", 0.002074), ("tcp_h4", 0.06439), ("tcp_h16", 0.1399))
     ),
     *(
         _claim(
-            f"{label}, {ENDPOINTS[endpoint]}: a donor of a shuffled task raises the error", VALIDATION, endpoint,
+            f"{label}, {PLAIN[endpoint]}: a donor of a shuffled task raises the error", VALIDATION, endpoint,
             (arm, "shuffled"), (arm, "matched"), paper=paper,
         )
         for arm, label, endpoint, paper in (
@@ -165,7 +170,7 @@ VALIDATION_CLAIMS = (
     ),
     *(
         _claim(
-            f"Align + Cross, {ENDPOINTS[endpoint]}: the effect of the donors' task is less with four than with one",
+            f"Align + Cross, {PLAIN[endpoint]}: the effect of the donors' task is less with four than with one",
             VALIDATION, endpoint, (JOINT, "random_k4"), (JOINT, "correct_k4"), paper=paper, sign=-1.0,
             less=((JOINT, "random_k1"), (JOINT, "correct_k1")),
         )

@@ -61,6 +61,7 @@ def test_the_loss_is_what_its_formula_says():
 
     batch = learner.prepare(given)
     history, actions = batch.history
+    latents = batch.y[..., :8]
     told = given.future_observations["sensors"]
 
     def error(contexts: Tensor) -> Tensor:
@@ -72,13 +73,13 @@ def test_the_loss_is_what_its_formula_says():
                 ahead[:h, 0], ahead[:h, 1] = given.future_actions[N + i, :h, 0], 1.0
                 x = torch.cat([z_s[i], contexts[i], ahead[:, 0], ahead[:, 1], learner.horizon.weight[k]])
                 features = learner.trunk(x)
-                targets = (batch.y.latent[N + i, k], told[N + i, k, :6], told[N + i, k, 6:9])
+                targets = (latents[N + i, k], told[N + i, k, :6], told[N + i, k, 6:9])
                 for head, target in zip(learner.heads, targets, strict=True):
                     total = total + (head(features) - target).square().sum() / len(target)
         return total / (N * len(TINY.horizons))
 
     own, donors = (learner.history(history[part], actions[part]) for part in (slice(N, None), slice(0, N)))
-    e = torch.cat([history, batch.y.latent], dim=1)[N:]
+    e = torch.cat([history, latents], dim=1)[N:]
     directions = sigreg_directions(8, 16, seed=7, step=11)
     tested = torch.stack([sigreg(e[:, t], directions) for t in range(7)]).mean()
     torch.testing.assert_close(parts["self"], error(own))
@@ -116,7 +117,8 @@ def test_without_pictures_frames_change_nothing_and_there_is_no_stem():
 def test_one_transformer_reads_the_donor_and_then_the_query():
     config = replace(TINY, context="joint", image=0, layers=1)
     learner, given = MultimodalPredictor(config).eval(), windows(image=0, joint=True)
-    (query, actions, donor, donor_actions), history = learner.prepare(given).history, learner.history
+    query, actions, donor, donor_actions = learner.prepare(given).history
+    history: Any = learner.history
     tokens = []
     for segment, (e, a) in enumerate(((donor, donor_actions), (query, actions))):
         for t in range(5):
@@ -124,7 +126,7 @@ def test_one_transformer_reads_the_donor_and_then_the_query():
             token = history.token(torch.cat([e[:, t], history.action(led)], dim=-1))
             tokens.append(token + history.position[t] + history.segment[segment])
     x = torch.stack(tokens, dim=1)
-    block = history.blocks[0]
+    block: Any = history.blocks[0]
     h = block.norm1(x)
     q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in block.query_key_value(h).chunk(3, dim=-1))
     attended = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)

@@ -88,9 +88,12 @@ class Known(torch.nn.Module):
     def encode_current(self, current: torch.Tensor) -> torch.Tensor:
         return current[:, :0]
 
-    def predict(self, z_s: torch.Tensor, z_p: torch.Tensor, u: torch.Tensor) -> Ahead:
+    def predict(self, z_s: torch.Tensor, z_p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
         told = (z_p[:, :1] + u.sum((1, 2))[:, None])[:, None]
-        return Ahead(z_p[:, None], told.expand(-1, 3, 6), z_p[:, None, 1:].expand(-1, 3, 3))
+        return torch.cat([told.expand(-1, 3, 6), z_p[:, None, 1:].expand(-1, 3, 3)], dim=-1)
+
+    def parts(self, told: torch.Tensor) -> Ahead:
+        return Ahead(told[..., :0], told[..., :6], told[..., 6:])
 
 
 def by_hand(bench: Bench, donors: list[np.ndarray], *, still: bool = False) -> dict[str, np.ndarray]:
