@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from sprii_envs.relations import EpisodeTable
-from sprii_train.protocol import Windows, concatenated, evaluation_mode, take
+from sprii_train.protocol import Windows, evaluation_mode
 from sprii_train.robots.scene_donors import NONE, Donors, Queries
 from sprii_train.robots.scene_pairs import with_donors
 from sprii_train.robots.scenes import FORCE, POSITION, SceneReader
@@ -28,7 +28,7 @@ class Told(NamedTuple):
 
 
 class Bench:
-    """Held-out queries of one split, read once.
+    """Held-out queries of one split.
 
     Args:
         reader: of the learner's windows.
@@ -39,18 +39,18 @@ class Bench:
         self.reader, self.table, self.asked = reader, table, asked
         self.donors = Donors(reader, table, asked)
         self.episodes = np.asarray(table["episode"], np.int64)
-        n = len(asked.rows)
-        self.windows = concatenated(
-            [reader.read(self.episodes[asked.rows[i : i + CHUNK]], asked.starts[i : i + CHUNK]) for i in _parts(n)]
-        )
-        future = self.windows.future_observations["sensors"].numpy().astype(np.float64)
-        self.truth = Told(future[..., FORCE], future[..., POSITION])
+        now, future = [], []
+        for i in _parts(len(asked.rows)):  # pictures of all queries may not fit in memory
+            read = self._own(i)
+            now.append(read.observations["sensors"][:, -1:].numpy())
+            future.append(read.future_observations["sensors"].numpy())
+        self.now, told = (np.concatenate(parts).astype(np.float64) for parts in (now, future))
+        self.truth = Told(told[..., FORCE], told[..., POSITION])
 
     @property
     def last(self) -> Told:
         """What stands at the queries' last observation, at every horizon."""
-        now = self.windows.observations["sensors"][:, -1:].numpy().astype(np.float64)
-        return self._alike(now[..., FORCE], now[..., POSITION])
+        return self._alike(self.now[..., FORCE], self.now[..., POSITION])
 
     @property
     def mean(self) -> Told:
@@ -123,7 +123,8 @@ class Bench:
         return np.where(number > 0, total / np.maximum(number, 1), np.nan)
 
     def _own(self, i: int) -> Windows:
-        return take(self.windows._replace(labels=None), slice(i, i + CHUNK))
+        rows, starts = (each[i : i + CHUNK] for each in (self.asked.rows, self.asked.starts))
+        return self.reader.read(self.episodes[rows], starts)
 
     def _histories(self, donors: Rows, i: int) -> Windows:
         given = np.where(donors == NONE, self.asked.rows, donors)
