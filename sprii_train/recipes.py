@@ -148,6 +148,32 @@ class SegmentRecipe(Recipe):
             raise ValueError(f"SegmentRecipe.objective is {self.objective}; legal: {Objective()}, no term of pairs")
 
 
+@dataclass(frozen=True)
+class SceneRecipe(Recipe):
+    """An arm of recorded manipulation.
+
+    Attributes:
+        donors: of a query, `matched`, `own` or `random`, see `robots.scene_pairs`.
+        pictures: whether observations have them, or sensors alone.
+        joint: whether one Transformer reads the donor's history and the query's; its context is then neither.
+    """
+
+    donors: str = "matched"
+    pictures: bool = True
+    joint: bool = False
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        super().__post_init__()
+        check(self, choice, "donors", legal=("matched", "own", "random"))
+        check(self, flag, "pictures", "joint")
+        if self.joint and (self.context != "monolithic" or self.objective.lambda_p or self.objective.lambda_x):
+            raise ValueError(
+                f"SceneRecipe.joint is True with the context {self.context!r}, λp {self.objective.lambda_p} and λx "
+                f"{self.objective.lambda_x}; legal: the monolithic context without either"
+            )
+
+
 def _named(*recipes: Recipe) -> dict[str, Recipe]:
     return {recipe.name: recipe for recipe in recipes}
 
@@ -289,6 +315,38 @@ GRASP_RECIPES: dict[str, Recipe] = _named(
     Recipe("baxter-random", "Random configuration", _GRASPS, relation=Relation((), ("system",)), kernel=Derangement()),
 )
 """Whose grasp is whose donor (`app:baxter-profile`): Align and Cross in all three, and a loss of the queries alone."""
+_WEIGHTS = {"": (0.0, 0.0), "align": (1.0, 0.0), "cross": (0.0, 0.1), "ac": (1.0, 0.1)}
+_TERMS = {"align": "Align", "cross": "Cross", "ac": "A+C"}
+_DONORS = {"sameep": ("own", "SameEp"), "indep": ("matched", "Indep"), "random": ("random", "Random")}
+
+
+def _scenes(arm: str, *, pictures: bool = True) -> SceneRecipe:
+    """An arm by its name, such as `ac-sameep`."""
+    term, _, donors = arm.partition("-")
+    kind, word = _DONORS.get(donors, ("matched", ""))
+    align, cross = _WEIGHTS.get(term, (0.0, 0.0))
+    objective = Objective(lambda_p=align, lambda_x=cross, native_on="recipients", cross_directions="one")
+    label = f"{_TERMS[term]}–{word}" if word else arm.capitalize()
+    label = f"RH20T, {label}" if pictures else f"RH20T, LD–{label}"
+    return SceneRecipe(
+        f"rh20t-{arm}" if pictures else f"rh20t-ld-{arm}", label, objective,
+        "monolithic" if arm == "native" else "split", donors=kind, pictures=pictures,
+    )  # fmt: skip
+
+
+SCENE_RECIPES: dict[str, Recipe] = _named(
+    *map(
+        _scenes,
+        (
+            "native", "structure", "align-indep", "align-random", "cross-sameep", "cross-indep", "cross-random",
+            "ac-sameep", "ac-indep", "ac-random",
+        ),
+    ),
+    *(_scenes(arm, pictures=False) for arm in ("native", "cross-indep", "ac-sameep", "ac-random")),
+    SceneRecipe("rh20t-mono-qd", "RH20T, Monolithic Q+D", Objective(), "monolithic", joint=True),
+)  # fmt: skip
+"""Recorded manipulation (`app:rh-profile`): 14 conditions, the last four without pictures, and the monolithic reader of
+query and donor. The loss is of the queries alone, whose donors lie before them."""
 
 EVERY_RECIPE: dict[str, Recipe] = (
     RECIPES
@@ -302,6 +360,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | COPHY_RECIPES
     | SWIMMER_RECIPES
     | GRASP_RECIPES
+    | SCENE_RECIPES
 )
 
 

@@ -53,7 +53,6 @@ FINDINGS = (
         (
             "TDS, FCRL, CPC, RSSM and other encoders on SpringWorld",
             "CaDM, FCRL, NOD, DALI and TDS under D-Clean's common reader",
-            "RH20T (tab:v3-rh-risk)",
         ),
     ),
     Finding(
@@ -149,6 +148,11 @@ FINDINGS = (
         "Whose history is whose donor selects which property codes tell",
         "app:baxter.",
         ("fig:baxter-selectivity",),
+    ),
+    Finding(
+        "Other recordings of a task tell of its forces and motion",
+        "app:rh20t.",
+        ("tab:rh20t-complete-self", "tab:v3-rh-risk", "tab:v3-rh-validation"),
     ),
     Finding("Online control", "app:pendulum-control.", ("tab:pendulum-r7",)),
     Finding("A partner as the persistent entity", "app:overcooked-profile.", ("tab:overcooked-complete",)),

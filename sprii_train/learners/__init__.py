@@ -12,6 +12,7 @@ from sprii_train.learners.coda import AmortisedCoDA, AmortisedCoDAConfig, CoDA, 
 from sprii_train.learners.cophynet import CoPhyNet, CoPhyNetConfig
 from sprii_train.learners.geps import GEPS, GEPSConfig
 from sprii_train.learners.jepa import JEPA, JEPAConfig
+from sprii_train.learners.multimodal import MultimodalConfig, MultimodalPredictor
 from sprii_train.learners.nod import NOD, NODConfig
 from sprii_train.learners.nod_hier import NODHier, NODHierConfig
 from sprii_train.learners.object_cpc import ObjectCPC, ObjectCPCConfig
@@ -36,6 +37,7 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "persistent-jepa": (PersistentJEPA, PersistentJEPAConfig),
     "masked-gru": (MaskedGRU, MaskedGRUConfig),
     "tactile": (TactileEncoder, TactileConfig),
+    "multimodal": (MultimodalPredictor, MultimodalConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -58,6 +60,8 @@ __all__ = [
     "JEPAConfig",
     "MaskedGRU",
     "MaskedGRUConfig",
+    "MultimodalConfig",
+    "MultimodalPredictor",
     "NODConfig",
     "NODHier",
     "NODHierConfig",

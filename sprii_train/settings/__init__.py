@@ -14,6 +14,7 @@ from sprii_train.settings.fhn import FHN
 from sprii_train.settings.overcooked import OVERCOOKED
 from sprii_train.settings.pendulum import PENDULUM
 from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
+from sprii_train.settings.rh20t import RH20T
 from sprii_train.settings.spring import SPRING
 from sprii_train.settings.swimmer import SWIMMER
 
@@ -32,6 +33,7 @@ SETTINGS: dict[str, Setting] = {
         *COPHY,
         SWIMMER,
         BAXTER,
+        RH20T,
     )
 }
 
@@ -46,6 +48,7 @@ __all__ = [
     "PENDULUM",
     "POKE",
     "PRESET_NAMES",
+    "RH20T",
     "SETTINGS",
     "SPRING",
     "SWIMMER",

@@ -21,6 +21,7 @@ from sprii_train.experiments.measures.prefix import prefix
 from sprii_train.experiments.measures.realization import realization
 from sprii_train.experiments.measures.response import response
 from sprii_train.experiments.measures.routes import object_routes, routes
+from sprii_train.experiments.measures.scenes import scenes
 from sprii_train.experiments.measures.sealed import sealed
 from sprii_train.experiments.measures.tactile import tactile
 from sprii_train.experiments.measures.targeted import COMPARED, targeted
@@ -65,6 +66,7 @@ MEASURES: dict[str, Measure] = {
         Measure("realization", realization, ("present",), simulated=True, route_fits=5),
         Measure("response", response, ("present",), ("cases.features",), simulated=True, reader_fits=1, once=True),
         Measure("routes", routes, ("present",), route_fits=18),
+        Measure("scenes", scenes, readers=False, seconds=30.0),
         Measure("sealed", sealed, ("present",), ("cases.sealed", "sealed"), reader_fits=1),
         Measure("tactile", tactile, properties=("hardness",), readers=False, seconds=20.0),
         Measure("targeted", targeted, ("present",), ("components",), COMPARED, simulated=True, reader_fits=2),

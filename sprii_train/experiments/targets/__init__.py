@@ -25,6 +25,7 @@ from sprii_train.experiments.targets.poke_reliability import POKE_RELIABILITY_TA
 from sprii_train.experiments.targets.poke_value import POKE_VALUE_TARGETS
 from sprii_train.experiments.targets.reader_capacity import READER_CAPACITY_TARGETS
 from sprii_train.experiments.targets.realization import REALIZATION_TARGETS
+from sprii_train.experiments.targets.rh20t import RH20T_TARGETS
 from sprii_train.experiments.targets.setting import PREFIX, setting_target
 from sprii_train.experiments.targets.spring import SPRING_TARGETS
 from sprii_train.experiments.targets.spring_gradients import SPRING_GRADIENT_TARGETS
@@ -64,6 +65,7 @@ TARGETS: dict[str, Target] = {
         *SOURCE_TARGETS,
         *SWIMMER_TARGETS,
         *BAXTER_TARGETS,
+        *RH20T_TARGETS,
     )
 }
 

@@ -50,6 +50,17 @@ OTHER_LABELS: dict[str, str] = {
         "tab:v3-cophy-reader": ("tab:cophy-reader",),
         "tab:v3-swimmer": ("tab:ctp-fixed-weight", "setting:swimmer"),
         "fig:baxter-selectivity": ("fig:v3-baxter", "fig:baxter-interface", "app:baxter", "setting:baxter"),
+        "tab:rh20t-complete-self": (
+            "tab:rh20t-complete-correct",
+            "fig:v3-rh20t",
+            "fig:rh20t-interface",
+            "fig:app-rh20t-observation",
+            "fig:rh20t-utility-specificity",
+            "app:rh20t",
+            "setting:rh20t",
+        ),
+        "tab:v3-rh-risk": ("tab:rh20t-hard-negative", "tab:rh20t-absolute-hard", "tab:rh20t-absolute-contrast"),
+        "tab:v3-rh-validation": ("tab:rh-closure-25", "tab:rh-multidonor-closure"),
     }.items()
     for alias in others
 }

@@ -149,6 +149,7 @@ def test_results_are_by_measure_and_by_the_readers_that_it_fits(poke_bank: Bank)
         "operator",
         "partners",
         "tactile",
+        "scenes",
         "untrained",
         "windows",
     }

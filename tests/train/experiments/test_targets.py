@@ -42,10 +42,10 @@ WITHIN = ("tab:dclean-full",)
 
 ELSEWHERE = (
     "tab:pendulum-r7", "tab:fhn-breadth", "tab:external-fhn-probes", "fig:baxter-selectivity", "tab:v3-swimmer",
-    *(label for label, one in TARGETS.items() if any(group.world.startswith("cophy-") for group in one.groups)),
+    *(label for label, one in TARGETS.items() if any(g.world.startswith(("cophy-", "rh20t")) for g in one.groups)),
 )  # fmt: skip
 READ = [label for label in TARGETS if label not in ELSEWHERE]
-"""The pendulum's rows, whose references are no sources, those of fields, grasps, CoPhy, Swimmer: tested elsewhere."""
+"""The pendulum's rows, whose references are no sources, fields, grasps, CoPhy, Swimmer, RH20T: tested elsewhere."""
 
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 

@@ -23,6 +23,7 @@ from sprii_train.learners import (
     CoPhyNetConfig,
     GEPSConfig,
     MaskedGRUConfig,
+    MultimodalConfig,
     NODConfig,
     NODHierConfig,
     ObjectCPCConfig,
@@ -73,16 +74,34 @@ CONFIGS: dict[str, Any] = {
         predictor_width=8,
         sigreg_slices=16,
     ),
-}
+    "multimodal": MultimodalConfig(
+        image=8, stem=(4, 4), history=4, horizons=(1, 3), embedding=8, persistent=4, current=4, action_feature=3,
+        horizon_feature=3, sensor_width=8, fusion_width=8, width=8, layers=1, heads=2, trunk_width=8, sigreg_slices=16,
+    ),
+}  # fmt: skip
 OF_OBJECTS = CoPhyNetConfig | ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMConfig
 WITHOUT_CONTEXTS = tuple(
-    name for name, config in CONFIGS.items() if name != "jepa" and not isinstance(config, OF_OBJECTS)
+    name for name, config in CONFIGS.items() if name != "jepa" and not isinstance(config, OF_OBJECTS | MultimodalConfig)
 )
 PAIRS = 6
 
 
 def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
-    """A batch of the recipe; AD's episodes of play, fields and grasps lie in no bank of bodies."""
+    """A batch of the recipe; AD's episodes of play, fields, grasps and manipulation lie in no bank of bodies."""
+    if isinstance(config, MultimodalConfig):
+        rng, (t, k) = np.random.default_rng(0), (config.history, len(config.horizons))
+
+        def numbers(*shape: int) -> torch.Tensor:
+            return torch.from_numpy(rng.standard_normal((2 * PAIRS, *shape), dtype=np.float32))
+
+        side = (config.image, config.image)
+        seen, ahead = (
+            torch.from_numpy(rng.integers(0, 256, (2 * PAIRS, *shape, *side), np.uint8)) for shape in ((t + 1,), (k, 2))
+        )
+        return Windows(
+            {"sensors": numbers(t, config.sensors), "frames": seen}, numbers(t - 1, 1),
+            {"sensors": numbers(k, config.sensors), "frames": ahead}, numbers(config.horizons[-1], 1),
+        )  # fmt: skip
     if isinstance(config, CoDAConfig | GEPSConfig):
         fields = torch.from_numpy(
             np.random.default_rng(0).normal(size=(2 * PAIRS, config.frames, config.points)).astype(np.float32)
@@ -141,9 +160,10 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
         ):
             POKE.learner_config(CONFIGS[name], recipe)
         return
-    if isinstance(CONFIGS[name], OF_OBJECTS) and recipe.context == "supervised":
+    if isinstance(CONFIGS[name], OF_OBJECTS | MultimodalConfig) and recipe.context == "supervised":
         with pytest.raises(
-            ValueError, match=r"of the context 'supervised', but (Object.*|CoPhyNet)Config has no field 'label_dim'"
+            ValueError,
+            match=r"of the context 'supervised', but (Object.*|CoPhyNet|Multimodal)Config has no field 'label_dim'",
         ):
             POKE.learner_config(CONFIGS[name], recipe)
         return

@@ -27,7 +27,8 @@ def test_the_settings():
         "spring": (SPRING_PROTOCOL, 96, "forced", 16),
     }
     assert set(SETTINGS) == {
-        *expected, "pendulum", "overcooked", "burgers", "burgers-adaptive", "fhn", "baxter", "swimmer", *SCENES,
+        *expected, "pendulum", "overcooked", "burgers", "burgers-adaptive", "fhn", "baxter", "swimmer", "rh20t",
+        *SCENES,
     }  # fmt: skip
     for name, (protocol, history, kind, shortest) in expected.items():
         setting = SETTINGS[name]
