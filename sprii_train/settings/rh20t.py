@@ -142,7 +142,7 @@ RH20T_BUDGETS = {
             sensor_width=16, fusion_width=16, width=16, layers=1, heads=2, trunk_width=16, sigreg_slices=32,
         ),
         TrainConfig(steps=6, pairs=8, warmup=2, checkpoint_every=3, log_every=2),
-        (0,), 1, None, SMOKE_NOTE, judged=False, step_seconds=0.03, store=Manipulation(SMALL),
+        (0,), 1, 20, SMOKE_NOTE, judged=False, step_seconds=0.03, store=Manipulation(SMALL),
     ),
     "quick": Budget(
         MultimodalConfig(

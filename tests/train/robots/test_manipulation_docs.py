@@ -11,7 +11,7 @@ from sprii_train.recipes import SCENE_RECIPES
 from sprii_train.settings import RH20T
 
 PAGE = (Path(__file__).parents[3] / "docs" / "robots.md").read_text(encoding="utf-8")
-PART = PAGE[PAGE.index("\n### What is learned\n") :]
+PART = PAGE[PAGE.index("\n### What is learned\n") : PAGE.index("\n## Baxter")]
 
 
 def test_the_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
