@@ -10,6 +10,7 @@
 step is the identity. Without a segment both have the same code whatever was observed.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -74,7 +75,7 @@ def mlp(inputs: int, width: int, outputs: int) -> nn.Sequential:
     )
 
 
-class SegmentLearner(nn.Module):
+class SegmentLearner(nn.Module, ABC):
     """What both have in common; a subclass aggregates.
 
     Windows hold `observations` {"segments": (B, 2, 48), "mask": (B, 2) of 0 and 1, "query": (B, 16)}, and the target as
@@ -90,9 +91,9 @@ class SegmentLearner(nn.Module):
         self.predictor = mlp(2 * d, config.width, d)
         self.decoder = mlp(d, config.width, TARGET)
 
+    @abstractmethod
     def aggregate(self, embedded: Tensor, mask: Tensor) -> Tensor:
         """Embeddings (B, 2, e), masks (B, 2) → (B, d)."""
-        raise NotImplementedError
 
     def prepare(self, windows: Windows) -> Batch:
         """Segments with their masks, the query, and the target."""
