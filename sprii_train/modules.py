@@ -1,5 +1,6 @@
 """Network parts shared by learners."""
 
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -120,3 +121,11 @@ class CausalBlock(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+def perceptron(*widths: int) -> nn.Sequential:
+    """Linear layers of these widths with GELU between them."""
+    layers: list[nn.Module] = []
+    for before, after in pairwise(widths):
+        layers += [nn.Linear(before, after), nn.GELU()]
+    return nn.Sequential(*layers[:-1])

@@ -17,7 +17,6 @@ hold the donor's history: `observations["donor"]` and `observations["donor_actio
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -27,7 +26,7 @@ from torch import Tensor, nn
 from sprii_envs.arguments import check, choice, instance, integer, integers, number
 from sprii_train.learners.jepa import HistoryEncoder, JEPAConfig
 from sprii_train.learners.stems import ImageStem, causal_frames
-from sprii_train.modules import BatchNorm1d
+from sprii_train.modules import BatchNorm1d, perceptron
 from sprii_train.objectives import sigreg, sigreg_directions
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
@@ -133,26 +132,26 @@ class MultimodalPredictor(nn.Module):
         super().__init__()
         self.config = c = instance("config", config, of=MultimodalConfig)
         d = c.embedding
-        self.sensor_encoder = _network(c.sensors, c.sensor_width, c.sensor_width, d)
+        self.sensor_encoder = perceptron(c.sensors, c.sensor_width, c.sensor_width, d)
         self.sensor_norm = BatchNorm1d(d)
         if c.image:
             self.picture_encoder = ImageStem(c.image, c.stem, d, c.patch)
             self.picture_norm = BatchNorm1d(d)
             self.register_buffer("picture_mean", torch.zeros(2))
             self.register_buffer("picture_scale", torch.ones(2))
-        self.fusion = _network(2 * d if c.image else d, c.fusion_width, d)
+        self.fusion = perceptron(2 * d if c.image else d, c.fusion_width, d)
         self.fusion_norm = BatchNorm1d(d)
         split, context = c.context == "split", c.persistent + c.current
         encoder = JointHistory if c.context == "joint" else HistoryEncoder
         self.history = encoder(c.history_config(), c.persistent if split else context)
         if split:
-            self.current = _network(d, d, c.current)
+            self.current = perceptron(d, d, c.current)
         steps, wide = c.horizons[-1], c.trunk_width
         self.horizon = nn.Embedding(len(c.horizons), c.horizon_feature)
         mask = torch.arange(steps) < torch.tensor(c.horizons)[:, None]
         self.register_buffer("mask", mask.float(), persistent=False)
         inputs = context + steps * (c.action_dim + 1) + c.horizon_feature
-        self.trunk = nn.Sequential(_network(inputs, wide, wide), nn.GELU())
+        self.trunk = nn.Sequential(perceptron(inputs, wide, wide), nn.GELU())
         self.heads = nn.ModuleList(nn.Linear(wide, out) for out in (d, c.force, c.position))
         self.directions_at = (0, 0)
 
@@ -233,10 +232,3 @@ class MultimodalPredictor(nn.Module):
         directions = sigreg_directions(e.shape[-1], slices, seed=seed, step=step, device=e.device)
         regularizer = sigreg(e.transpose(0, 1), directions)
         return own + self.config.sigreg_weight * regularizer, {"self": own, "sigreg": regularizer}
-
-
-def _network(*widths: int) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for before, after in pairwise(widths):
-        layers += [nn.Linear(before, after), nn.GELU()]
-    return nn.Sequential(*layers[:-1])

@@ -11,13 +11,12 @@ Targets are the encoder's own embeddings and carry gradient.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from sprii_envs.arguments import check, instance, integer, integers, number
-from sprii_train.modules import BatchNorm1d, CausalBlock
+from sprii_train.modules import BatchNorm1d, CausalBlock, perceptron
 from sprii_train.objectives import sigreg, sigreg_directions
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
@@ -75,16 +74,16 @@ class TactileEncoder(nn.Module):
     def __init__(self, config: TactileConfig) -> None:
         super().__init__()
         self.config = c = instance("config", config, of=TactileConfig)
-        self.encoder = _network(c.taxels, c.observation_width, c.observation_width, c.embedding)
+        self.encoder = perceptron(c.taxels, c.observation_width, c.observation_width, c.embedding)
         self.encoder_norm = BatchNorm1d(c.embedding)
         self.token = nn.Linear(c.embedding, c.width)
         self.position = nn.Parameter(0.02 * torch.randn(c.history, c.width))
         self.blocks = nn.ModuleList(CausalBlock(c.width, c.heads, c.dropout) for _ in range(c.layers))
-        self.head = nn.Sequential(nn.LayerNorm(c.width), _network(c.width, c.head_width, c.persistent))
-        self.current = _network(c.embedding, c.embedding, c.current)
+        self.head = nn.Sequential(nn.LayerNorm(c.width), perceptron(c.width, c.head_width, c.persistent))
+        self.current = perceptron(c.embedding, c.embedding, c.current)
         self.horizon = nn.Embedding(len(c.horizons), c.horizon_feature)
         wide = c.predictor_width
-        self.predictor = _network(c.current + c.persistent + c.horizon_feature, wide, wide, c.embedding)
+        self.predictor = perceptron(c.current + c.persistent + c.horizon_feature, wide, wide, c.embedding)
         self.directions_at = (0, 0)
 
     def at_step(self, seed: int, step: int) -> None:
@@ -133,10 +132,3 @@ class TactileEncoder(nn.Module):
         directions = sigreg_directions(e.shape[-1], slices, seed=seed, step=step, device=e.device)
         regularizer = sigreg(e.transpose(0, 1), directions)
         return own + self.config.sigreg_weight * regularizer, {"self": own, "sigreg": regularizer}
-
-
-def _network(*widths: int) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for before, after in pairwise(widths):
-        layers += [nn.Linear(before, after), nn.GELU()]
-    return nn.Sequential(*layers[:-1])

@@ -1,13 +1,9 @@
 """Grasps of Baxter's gripper: hardness and shape persist, six configurations cross them (`app:baxter-profile`)."""
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
-from sprii_envs.banks import RecordedBank, Store
-from sprii_envs.banks.generated import build_generated
+from sprii_envs.banks import Store
 from sprii_envs.robots.baxter import CONFIGURATIONS, SAMPLES, SPLITS, TACTILE, TAXELS
 from sprii_envs.robots.tactile import TactileProtocol
 from sprii_train.fit import ENGINE, TrainConfig
@@ -15,23 +11,7 @@ from sprii_train.learners.tactile import TactileConfig
 from sprii_train.recipes import Recipe
 from sprii_train.robots.grasps import Configurations, GraspPairs, GraspReader
 from sprii_train.settings.base import SMOKE_NOTE, Budget, Setting
-
-RECORDED = "baxter"
-"""The bank in a folder of banks that is read where it is there, such as `sprii bank import baxter` makes."""
-
-
-@dataclass(frozen=True)
-class Grasps:
-    """The recordings in a folder of banks; the stand-in of a protocol, made there, where there are none."""
-
-    protocol: TactileProtocol
-
-    def __call__(self, folder: Path) -> Store:
-        if (folder / RECORDED).exists():
-            return RecordedBank(folder / RECORDED)
-        digest = hashlib.sha256(repr(self.protocol).encode()).hexdigest()[:12]
-        place = folder / f"{self.protocol.name}-standin-{digest}"
-        return build_generated(self.protocol, place)
+from sprii_train.settings.recorded import Recorded
 
 
 class GraspSetting(Setting):
@@ -95,7 +75,7 @@ BAXTER_BUDGETS = {
             heads=4, head_width=32, predictor_width=32, sigreg_slices=64,
         ),
         TrainConfig(steps=20, pairs=12, warmup=5, checkpoint_every=10, log_every=5),
-        (0,), 1, 20, SMOKE_NOTE, judged=False, step_seconds=0.01, store=Grasps(TactileProtocol(counts=(12, 4, 4))),
+        (0,), 1, 20, SMOKE_NOTE, judged=False, step_seconds=0.01, store=Recorded(TactileProtocol(counts=(12, 4, 4))),
     ),
     "quick": Budget(
         TactileConfig(
@@ -113,7 +93,7 @@ BAXTER_BUDGETS = {
 
 BAXTER = GraspSetting(
     "baxter",
-    Grasps(TactileProtocol()),
+    Recorded(TactileProtocol()),
     properties=("hardness",),
     history=HISTORY,
     anchors=(HISTORY - 1,),

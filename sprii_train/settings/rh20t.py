@@ -1,6 +1,5 @@
 """Recorded manipulation, in which the task persists over scenes (`app:rh-profile`)."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,8 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sprii_envs.banks import RecordedBank, Store
-from sprii_envs.banks.generated import build_generated
+from sprii_envs.banks import Store
 from sprii_envs.robots.arms import ArmsProtocol
 from sprii_envs.robots.splits import SPLITS
 from sprii_train.fit import ENGINE, TrainConfig, fit
@@ -21,23 +19,7 @@ from sprii_train.records import Report
 from sprii_train.robots.scene_pairs import ScenePairs, random_groups
 from sprii_train.robots.scenes import FORCE, POSITION, SceneReader
 from sprii_train.settings.base import SMOKE_NOTE, Budget, Setting, with_context
-
-RECORDED = "rh20t"
-"""The bank in a folder of banks that is read where it is there, such as `sprii bank import rh20t` makes."""
-
-
-@dataclass(frozen=True)
-class Manipulation:
-    """The recordings in a folder of banks; the stand-in of a protocol, made there, where there are none."""
-
-    protocol: ArmsProtocol
-
-    def __call__(self, folder: Path) -> Store:
-        if (folder / RECORDED).exists():
-            return RecordedBank(folder / RECORDED)
-        digest = hashlib.sha256(repr(self.protocol).encode()).hexdigest()[:12]
-        place = folder / f"{self.protocol.name}-standin-{digest}"
-        return build_generated(self.protocol, place)
+from sprii_train.settings.recorded import Recorded
 
 
 @dataclass(frozen=True)
@@ -142,7 +124,7 @@ RH20T_BUDGETS = {
             sensor_width=16, fusion_width=16, width=16, layers=1, heads=2, trunk_width=16, sigreg_slices=32,
         ),
         TrainConfig(steps=6, pairs=8, warmup=2, checkpoint_every=3, log_every=2),
-        (0,), 1, 20, SMOKE_NOTE, judged=False, step_seconds=0.03, store=Manipulation(SMALL),
+        (0,), 1, 20, SMOKE_NOTE, judged=False, step_seconds=0.03, store=Recorded(SMALL),
     ),
     "quick": Budget(
         MultimodalConfig(
@@ -153,7 +135,7 @@ RH20T_BUDGETS = {
         (0,), 1, None,
         f"1,500 of 20,000 updates of a narrower network on 124 tasks × 6 scenes with pictures of 48²; one source; "
         f"{STAND_IN}",
-        step_seconds=0.13, store=Manipulation(QUICK),
+        step_seconds=0.13, store=Recorded(QUICK),
     ),
     "paper": Budget(
         MultimodalConfig(), TrainConfig(steps=20_000), (0, 1, 2), 1, None,
@@ -163,7 +145,7 @@ RH20T_BUDGETS = {
 
 RH20T = SceneSetting(
     "rh20t",
-    Manipulation(ArmsProtocol()),
+    Recorded(ArmsProtocol()),
     properties=(),
     history=HISTORY,
     anchors=(),

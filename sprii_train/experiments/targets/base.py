@@ -23,6 +23,8 @@ __all__ = [
     "Unit",
     "arms_of",
     "arrays_of",
+    "data_facts",
+    "data_of",
     "spread_of",
     "spread_table",
     "stacked",
@@ -116,6 +118,18 @@ def arrays_of(row: Row, measure: str) -> dict[str, NDArray[Any]]:
 def stacked(rows: Sequence[Row], measure: str, name: str) -> NDArray[np.float64]:
     """One of these arrays of every source, (S, …)."""
     return np.stack([arrays_of(row, measure)[name] for row in rows]).astype(np.float64)
+
+
+def data_of(rows: Sequence[Row]) -> str:
+    """Whether rows are of recordings or of a stand-in, in words."""
+    kinds = dict.fromkeys(str(row.get("data")) for row in rows)
+    told = {"stand-in": "simulated stand-in, not the published recordings", "published": "the published recordings"}
+    return "; ".join(told.get(kind, kind) for kind in kinds)
+
+
+def data_facts(rows: Sequence[Row]) -> Mapping[str, Any]:
+    """The same as a fact of the report."""
+    return {"Data": data_of(rows)} if rows else {}
 
 
 def _label(name: str, group: Sequence[Row]) -> str:

@@ -1,11 +1,20 @@
 """Figure `fig:baxter-selectivity`: whose grasp is whose donor decides what codes tell of, hardness or shape."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, arrays_of, spread_of, value_of
+from sprii_train.experiments.targets.base import (
+    Group,
+    Row,
+    Target,
+    arms_of,
+    arrays_of,
+    data_facts,
+    data_of,
+    spread_of,
+    value_of,
+)
 from sprii_train.recipes import GRASP_RECIPES
 from sprii_train.reports.claims import Arms, Claim
 from sprii_train.reports.page import Picture, Table, spread
@@ -188,20 +197,10 @@ def _pictures(rows: Sequence[Row]) -> list[Picture]:
             "sensors",
             "Taxels of one grasp in each configuration",
             "Columns share the level of hardness. Changes since the first sample, one scale that ends at the 97th "
-            f"percentile. Data: {_data(rows)}.",
+            f"percentile. Data: {data_of(rows)}.",
             sensor_changes(changes, ("cube", "cylinder"), [f"hardness level {i}" for i in range(changes.shape[1])]),
         ),
     ]
-
-
-def _data(rows: Sequence[Row]) -> str:
-    kinds = dict.fromkeys(str(row.get("data")) for row in rows)
-    told = {"stand-in": "simulated stand-in, not the published recordings", "published": "the published recordings"}
-    return "; ".join(told.get(kind, kind) for kind in kinds)
-
-
-def _facts(rows: Sequence[Row]) -> Mapping[str, Any]:
-    return {"Data": _data(rows)} if rows else {}
 
 
 BAXTER_TARGETS = (
@@ -213,6 +212,6 @@ BAXTER_TARGETS = (
         CLAIMS,
         _pictures,
         NOTE,
-        facts=_facts,
+        facts=data_facts,
     ),
 )

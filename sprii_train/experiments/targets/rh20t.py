@@ -8,7 +8,17 @@ import numpy as np
 
 from sprii_train.analysis.bootstrap import system_bootstrap
 from sprii_train.analysis.statistics import Array, Contrast, Interval, difference, mean_of
-from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, arrays_of, spread_of, value_of
+from sprii_train.experiments.targets.base import (
+    Group,
+    Row,
+    Target,
+    arms_of,
+    arrays_of,
+    data_facts,
+    data_of,
+    spread_of,
+    value_of,
+)
 from sprii_train.recipes import SCENE_RECIPES
 from sprii_train.reports.claims import Arms, Claim
 from sprii_train.reports.manipulation_figures import task_differences
@@ -292,22 +302,14 @@ def _pictures(rows: Sequence[Row]) -> list[Picture]:
             arms, TEST, endpoint, {"a": (CROSS, "matched"), "b": (STRUCTURE, "matched")}, difference("a", "b")
         )
         found[label] = (means[0] - means[1], apart)
-    words = f"Cross–Indep minus Structure on held-out tasks, a dot each; mean and 95 % interval. Data: {_data(rows)}."
+    words = f"Cross–Indep minus Structure on held-out tasks, a dot each; mean and 95 % interval. Data: {data_of(rows)}."
     return [Picture("tasks", "Matched-donor forecasting", words, task_differences(found))]
 
 
-def _data(rows: Sequence[Row]) -> str:
-    kinds = dict.fromkeys(str(row.get("data")) for row in rows)
-    told = {"stand-in": "simulated stand-in, not the published recordings", "published": "the published recordings"}
-    return "; ".join(told.get(kind, kind) for kind in kinds)
-
-
-def _facts(rows: Sequence[Row]) -> Mapping[str, Any]:
-    return {"Data": _data(rows)} if rows else {}
-
-
 def _target(label: str, title: str, arms: tuple[str, ...], tables: Callable, claims: tuple[Claim, ...], **more: Any):
-    return Target(label, title, (Group("rh20t", arms, (MEASURE,)),), tables, claims, note=NOTE, facts=_facts, **more)
+    return Target(
+        label, title, (Group("rh20t", arms, (MEASURE,)),), tables, claims, note=NOTE, facts=data_facts, **more
+    )
 
 
 RH20T_TARGETS = (

@@ -18,13 +18,13 @@ from sprii_train.fit import TrainConfig
 from sprii_train.recipes import GRASP_RECIPES
 from sprii_train.reports.claims import FAILED, HELD, OPEN, judge
 from sprii_train.settings import BAXTER, Budget
-from sprii_train.settings.baxter import Grasps
+from sprii_train.settings.recorded import Recorded
 
 Row = dict[str, Any]
 SMALL = TactileProtocol(counts=(6, 3, 3))
 TINY = Budget(
     BAXTER.budget("smoke").learner, TrainConfig(steps=4, pairs=12, warmup=1, checkpoint_every=2, log_every=2),
-    (0,), 1, 20, "tests", store=Grasps(SMALL),
+    (0,), 1, 20, "tests", store=Recorded(SMALL),
 )  # fmt: skip
 TARGET = BAXTER_TARGETS[0]
 
@@ -121,10 +121,10 @@ def test_verdicts_follow_what_is_planted(rows: list[Row]):
 
 
 def test_imported_recordings_are_read_where_they_lie(tmp_path: Path):
-    made = Grasps(SMALL)(tmp_path)
+    made = Recorded(SMALL)(tmp_path)
     assert Path(made.name).name.startswith("baxter-standin-")
     other = build_generated(TactileProtocol(counts=(6, 3, 3), seed=5), tmp_path / "baxter")
-    assert Grasps(SMALL)(tmp_path).fingerprint == other.fingerprint != made.fingerprint
+    assert Recorded(SMALL)(tmp_path).fingerprint == other.fingerprint != made.fingerprint
 
 
 def test_the_papers_budget():

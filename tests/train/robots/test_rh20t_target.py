@@ -23,13 +23,13 @@ from sprii_train.recipes import SCENE_RECIPES, SceneRecipe
 from sprii_train.reports.claims import FAILED, HELD, OPEN, judge
 from sprii_train.reports.paper import paper_panels
 from sprii_train.settings import RH20T, Budget
-from sprii_train.settings.rh20t import Manipulation
+from sprii_train.settings.recorded import Recorded
 
 Row = dict[str, Any]
 SMALL = ArmsProtocol(tasks=18, each=4, frames=72, size=16, people=3)
 TINY = Budget(
     RH20T.budget("smoke").learner, TrainConfig(steps=3, pairs=6, warmup=1, checkpoint_every=3, log_every=3),
-    (0,), 1, None, "tests", store=Manipulation(SMALL),
+    (0,), 1, None, "tests", store=Recorded(SMALL),
 )  # fmt: skip
 ARMS = ("rh20t-native", STRUCTURE, CROSS, JOINT, MONO, "rh20t-ac-random", "rh20t-ld-cross-indep")
 
@@ -155,10 +155,10 @@ def test_the_recipes_and_the_papers_budget():
 
 def test_imported_recordings_are_read_where_they_lie(tmp_path: Path):
     small = ArmsProtocol(tasks=5, each=4, frames=64, size=16)
-    made = Manipulation(small)(tmp_path)
+    made = Recorded(small)(tmp_path)
     assert Path(made.name).name.startswith("rh20t-standin-")
     other = build_generated(ArmsProtocol(tasks=5, each=4, frames=64, size=16, seed=5), tmp_path / "rh20t")
-    assert Manipulation(small)(tmp_path).fingerprint == other.fingerprint != made.fingerprint
+    assert Recorded(small)(tmp_path).fingerprint == other.fingerprint != made.fingerprint
 
 
 def test_what_a_setting_refuses(scene_bank: Store):
