@@ -181,7 +181,7 @@ OBJECTS = {"balls": 4, "collision": 2, "blocktower": 3}
 QUICK_PAIRS = {"balls": (700, 600, 600), "collision": (2_000, 1_600, 1_600), "blocktower": (700, 600, 600)}
 SMOKE_PAIRS = {"balls": (240, 200, 200), "collision": (330, 300, 300), "blocktower": (150, 120, 120)}
 BATCH, EPOCHS, READER_BATCH = 32, 100, 128
-QUICK_EPOCHS = {"balls": 50, "collision": 30, "blocktower": 50}
+QUICK_EPOCHS = {"balls": 24, "collision": 20, "blocktower": 24}
 QUICK_READER_UPDATES = 1_320
 PAPER_SECONDS = {"balls": 1.0, "collision": 0.2, "blocktower": 0.75}  # Balls measured, the others by their frames
 QUICK_SECONDS = {"balls": 0.4, "collision": 0.09, "blocktower": 0.3}
@@ -209,7 +209,12 @@ def _budgets(scene: str) -> dict[str, Budget]:
         ),
         "quick": Budget(
             ObjectJEPAConfig(projection=64, width=48, persistent=32, current=32, sigreg_slices=256),
-            ObjectTraining(steps=_updates(quick[0], QUICK_EPOCHS[scene], BATCH), log_every=20, checkpoint_every=200),
+            ObjectTraining(
+                steps=_updates(quick[0], QUICK_EPOCHS[scene], BATCH),
+                log_every=20,
+                checkpoint_every=200,
+                precision="fp32",  # at these widths casts cost more than they save
+            ),
             (0,), 1, QUICK_READER_UPDATES,
             f"{quick[0]:,} / {quick[1]:,} / {quick[2]:,} pairs in place of {whole.train:,} / {whole.validation:,} / "
             f"{whole.test:,}; pictures of 112² and a narrow front end; learners a third as wide; "
