@@ -76,7 +76,7 @@ def test_large_groups_are_dealt_evenly(groups, size):
     assert np.abs(flow[off] - expected).max() <= 5 * np.sqrt(expected)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(-3, 4), min_size=1, max_size=40), st.integers(0, 1000))
 def test_any_batch_is_deranged_or_refused(labels, seed):
     labels = np.array(labels)
@@ -102,12 +102,13 @@ def test_marginals_are_equal_in_every_batch(distinct):
         assert not correct.any()
 
 
-def test_donor_system_is_uniform_over_the_others():
-    # 30 cells of 2,000: a cell off by 10 % is found with power > 0.99.
+@pytest.mark.parametrize("each", [500, pytest.param(2000, marks=pytest.mark.slow)])
+def test_donor_system_is_uniform_over_the_others(each):
+    # 30 cells of 2,000: a cell off by 10 % is found with power > 0.99; of 500, one off by 20 %.
     table = systems([3] * 6)
     sampler = PairSampler(table, SAME_SYSTEM, Derangement(), seed=8, distinct="system")
     flow = np.zeros((6, 6), int)
-    for step in range(10_000):
+    for step in range(5 * each):
         recipient, donor, _ = sampler.batch(step, 6)
         np.add.at(flow, (table["system"][recipient], table["system"][donor]), 1)
     assert stats.chisquare(flow[~np.eye(6, dtype=bool)]).pvalue > 1e-3

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from queued import Queue
 from tiny_sources import TRAIN
 from tiny_worlds import POKE_LEARNER, POKE_SMALL
 
@@ -153,7 +154,7 @@ def test_all_targets_run_on_past_one_that_fails(plan_of, tmp_path: Path, capsys:
     fails = replace(AUDIT, label="tab:other", tables=broken)
     targets = [AUDIT, fails, replace(TARGETS["tab:v3-horizon"], label="tab:third")]
     index, failures = reproduce_all(
-        plan_of, "quick", tmp_path, lambda target: f"sprii {target.label}", targets=targets, workers=1
+        plan_of, "quick", tmp_path, lambda target: f"sprii {target.label}", targets=targets, launcher=Queue(1)
     )
     assert failures == {"tab:other": "it failed: no tables today", "tab:third": "spring has no preset quick"}
     assert "the others go on: no tables today" in capsys.readouterr().err
@@ -165,7 +166,7 @@ def test_all_targets_run_on_past_one_that_fails(plan_of, tmp_path: Path, capsys:
 
 def test_a_composed_label_has_the_tables_and_statements_of_its_parts(plan_of, tmp_path: Path):
     one = Composed("fig:both", "Both", ("tab:donor-pool-audit",), ("a third",))
-    page = reproduce_composed(one, plan_of, "sprii reproduce fig:both --preset quick", workers=1)
+    page = reproduce_composed(one, plan_of, "sprii reproduce fig:both --preset quick", launcher=Queue(1))
     assert [table.title.split(":")[0] for table in page.tables] == ["tab"] * len(page.tables)
     assert [verdict.text for verdict in page.verdicts] == [claim.text for claim in AUDIT.claims]
     assert "Not here: a third." in page.lead
