@@ -343,14 +343,13 @@ def test_a_learner_that_is_registered_changes_no_other_learners_sources(monkeypa
     class Other(torch.nn.Module):
         pass
 
-    def told(name: str, config: type[Any]) -> dict[str, str]:
+    def told() -> list[dict[str, str]]:
         identity.cell_code.cache_clear()
-        return source_code(SETTINGS[name], RECIPES["structure"], config)
+        return [source_code(SETTINGS[name], RECIPES["structure"], JEPAConfig) for name in ("spring", "burgers", "fhn")]
 
-    names = ("spring", "burgers", "fhn")
-    before = [told(name, JEPAConfig) for name in names]
+    before = told()
     assert all("sprii_train.learners.jepa" in each for each in before)  # its own counts
     monkeypatch.setitem(LEARNERS, "other", (Other, dict))
-    assert [told(name, JEPAConfig) for name in names] == before
+    assert told() == before
     assert not {"sprii_train.learners.ad", "sprii_train.learners.coda"} & {m for each in before for m in each}
     identity.cell_code.cache_clear()

@@ -122,7 +122,7 @@ def test_what_cannot_be_loaded_or_is_not_registered_is_one_line(
 
     def said(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["sprii", "reproduce", "setting:valves", *arguments])
-        with pytest.raises(SystemExit, match="^2$"):
+        with pytest.raises(SystemExit, match=r"^2$"):
             main()
         return capsys.readouterr().err
 
