@@ -171,7 +171,7 @@ def test_the_closed_donor_marginal_of_a_structured_error(alpha):
 
 @cells
 def test_a_single_wrong_pair_borrows_and_keeps_the_marginals(each):
-    # α = 7/8 leaves one wrong pair in every batch of 8. 24 cells of 2,000: 15 % is found with power > 0.99, of 500 30 %.
+    # α = 7/8 leaves one wrong pair in a batch of 8. 24 cells of 2,000: 15 % is found with power > 0.99, of 500 30 %.
     table = systems([3] * 8)
     truth = PairSampler(table, SAME_SYSTEM, seed=1, distinct="system")
     sampler = arm(table, 0.875, seed=1, relation=SAME_SYSTEM)
