@@ -13,9 +13,11 @@ from queued import Queue
 from tiny_sources import TRAIN
 from tiny_worlds import POKE_LEARNER, POKE_SMALL
 
+import sprii_train.experiments.reproduce as reproducing
 from sprii_envs.banks.populations import Combinations
 from sprii_train.experiments.collect import reproduce_all, reproduce_composed
 from sprii_train.experiments.findings import FINDINGS, ReportError, scoreboard
+from sprii_train.experiments.grid import run_grid
 from sprii_train.experiments.reproduce import Plan
 from sprii_train.experiments.targets import ALIASES, COMPOSED, TARGETS, Composed, Target, composed
 from sprii_train.reports.claims import FAILED, HELD
@@ -139,6 +141,7 @@ def plan_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(SETTINGS, "poke", replace(POKE, store=Built(PAIRED), budgets={"quick": budget}))
 
     monkeypatch.setitem(SETTINGS, "spring", replace(SPRING, budgets={}))
+    monkeypatch.setattr(reproducing, "run_grid", lambda cells, root, **_: run_grid(cells, root, launcher=Queue(1)))
 
     def plan_of(target: Target) -> Plan:
         return Plan(target, "quick", tmp_path)
@@ -154,7 +157,7 @@ def test_all_targets_run_on_past_one_that_fails(plan_of, tmp_path: Path, capsys:
     fails = replace(AUDIT, label="tab:other", tables=broken)
     targets = [AUDIT, fails, replace(TARGETS["tab:v3-horizon"], label="tab:third")]
     index, failures = reproduce_all(
-        plan_of, "quick", tmp_path, lambda target: f"sprii {target.label}", targets=targets, launcher=Queue(1)
+        plan_of, "quick", tmp_path, lambda target: f"sprii {target.label}", targets=targets, workers=1
     )
     assert failures == {"tab:other": "it failed: no tables today", "tab:third": "spring has no preset quick"}
     assert "the others go on: no tables today" in capsys.readouterr().err
@@ -166,7 +169,7 @@ def test_all_targets_run_on_past_one_that_fails(plan_of, tmp_path: Path, capsys:
 
 def test_a_composed_label_has_the_tables_and_statements_of_its_parts(plan_of, tmp_path: Path):
     one = Composed("fig:both", "Both", ("tab:donor-pool-audit",), ("a third",))
-    page = reproduce_composed(one, plan_of, "sprii reproduce fig:both --preset quick", launcher=Queue(1))
+    page = reproduce_composed(one, plan_of, "sprii reproduce fig:both --preset quick", workers=1)
     assert [table.title.split(":")[0] for table in page.tables] == ["tab"] * len(page.tables)
     assert [verdict.text for verdict in page.verdicts] == [claim.text for claim in AUDIT.claims]
     assert "Not here: a third." in page.lead
