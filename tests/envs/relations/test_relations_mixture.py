@@ -66,15 +66,10 @@ def test_floating_point_does_not_lose_a_pair():
     assert correct_pairs(0.12345678901, 0, 10**11) == 12345678901
 
 
-cells = pytest.mark.parametrize("each", [500, pytest.param(2000, marks=pytest.mark.slow)])
-"""Draws expected in a cell of a χ² test: four times as many halve the error that is found."""
-
-
-@cells
-def test_positions_of_the_correct_pairs_are_uniform(each):
-    # 24 cells of 2,000: one off by 10 % is found with power > 0.99; of 500, one off by 20 %.
+def test_positions_of_the_correct_pairs_are_uniform():
+    # 24 cells of 2,000: one off by 10 % is found with power > 0.99.
     sampler = arm(factorial(), 0.25)
-    count = sum(sampler.batch(step, 24).correct.astype(int) for step in range(4 * each))
+    count = sum(sampler.batch(step, 24).correct.astype(int) for step in range(8000))
     assert stats.chisquare(count).pvalue > 1e-3
 
 
@@ -138,16 +133,15 @@ def test_random_and_structured_errors_share_recipients_and_masks(mode):
 # Marginals
 
 
-@cells
 @pytest.mark.parametrize("sizes", [[3] * 8, [2, 3, 4, 5, 6]])
-def test_marginals_do_not_depend_on_alpha(sizes, each):
-    # Some 20 cells of 2,000 or more in each arm: one off by 15 % is found with power > 0.99; of 500, one off by 30 %.
+def test_marginals_do_not_depend_on_alpha(sizes):
+    # Some 20 cells of 2,000 or more in each arm: one off by 15 % is found with power > 0.99.
     table = systems(sizes)
     n, groups = len(table), len(sizes)
     law = np.repeat(1.0 / (groups * np.array(sizes)), sizes)
     for alpha in (0, 0.25, 0.5, 1):
         sampler = arm(table, alpha, seed=5, relation=SAME_SYSTEM)
-        batches = [sampler.batch(step, groups) for step in range(each * n // groups)]
+        batches = [sampler.batch(step, groups) for step in range(2000 * n // groups)]
         for side in ("recipient", "donor"):
             count = np.bincount(np.concatenate([getattr(b, side) for b in batches]), minlength=n)
             assert stats.chisquare(count, law * count.sum()).pvalue > 1e-3, (alpha, side)
@@ -169,14 +163,13 @@ def test_the_closed_donor_marginal_of_a_structured_error(alpha):
     np.testing.assert_allclose(sampler.bound.donor_marginal(marginal), alpha * law[0] + (1 - alpha) * law[1])
 
 
-@cells
-def test_a_single_wrong_pair_borrows_and_keeps_the_marginals(each):
-    # α = 7/8 leaves one wrong pair in a batch of 8. 24 cells of 2,000: 15 % is found with power > 0.99, of 500 30 %.
+def test_a_single_wrong_pair_borrows_and_keeps_the_marginals():
+    # α = 7/8 leaves one wrong pair in every batch of 8. 24 cells of 1,000: 20 % is found with power > 0.99.
     table = systems([3] * 8)
     truth = PairSampler(table, SAME_SYSTEM, seed=1, distinct="system")
     sampler = arm(table, 0.875, seed=1, relation=SAME_SYSTEM)
     wrong = np.zeros(24, int)
-    for step in range(24 * each):
+    for step in range(24_000):
         recipient, donor, correct = sampler.batch(step, 8)
         (i,) = np.flatnonzero(~correct)
         wrong[donor[i]] += 1
