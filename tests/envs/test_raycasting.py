@@ -94,7 +94,7 @@ near = st.tuples(st.floats(-2.5, 2.5), st.floats(-2.5, 2.5), st.floats(0.9, 3.0)
 thick = st.floats(0.05, 0.5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(position=near, rotation=turned, extent=st.tuples(thick, thick, thick))
 def test_a_box_is_the_convex_hull_of_its_projected_corners(position, rotation, extent):
     size = (60, 80)
@@ -104,7 +104,7 @@ def test_a_box_is_the_convex_hull_of_its_projected_corners(position, rotation, e
     assert np.array_equal((solid == 0)[np.abs(far) > 2e-3], (far < 0.0)[np.abs(far) > 2e-3])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(position=near, rotation=turned, radius=thick, half=thick)
 def test_a_cylinder_is_the_convex_hull_of_its_projected_rims(position, rotation, radius, half):
     size, turn = (60, 80), np.linspace(0.0, 2.0 * np.pi, 721)

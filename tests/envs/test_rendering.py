@@ -20,7 +20,7 @@ def brute_force(x, y, radius, grey, size):
     st.integers(1, 255),
     st.sampled_from([(32, 32), (24, 40), (8, 8)]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_discs_match_a_full_frame_distance_field(centres, radius, grey, size):
     centres = np.array(centres)
     frames = rendering.draw([rendering.disc(centres, radius, grey, size)], len(centres), size)
@@ -90,7 +90,7 @@ places = st.tuples(st.floats(-40, 80), st.floats(-40, 80))
     st.integers(1, 255),
     st.sampled_from([(32, 32), (24, 40), (40, 24), (8, 8)]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_capsules_match_a_full_frame_distance_field(pairs, stretch, radius, grey, size):
     start, end = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
     end = start + stretch * (end - start)  # down to points

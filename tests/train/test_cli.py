@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,59 +68,68 @@ def test_quickstart_leaves_a_report_rows_and_pictures(smoke):
     assert all(verdict["verdict"] for verdict in results["verdicts"])
 
 
-def test_repeating_the_command_trains_nothing_again(smoke):
+def test_repeating_the_command_trains_nothing_again(smoke, monkeypatch, capsys):
     out, _ = smoke
     before = {p: p.stat().st_mtime_ns for p in out.glob("cells/*/held-out-test.json")}
-    assert sprii("quickstart", "--preset", "smoke", "--out", out).returncode == 0
+    assert len(before) == 4
+    assert in_process(monkeypatch, capsys, "quickstart", "--preset", "smoke", "--out", out)[0] == 0
     assert before == {p: p.stat().st_mtime_ns for p in out.glob("cells/*/held-out-test.json")}
 
 
-def children(pid):
-    """Process ids of the direct children (Linux)."""
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+ARMS = ("structure", "align-cross")
+"""Of the quickstart, one after the other, so that the run cannot end before it is stopped."""
 
 
-def wait_for_checkpoint(out):
+@pytest.fixture
+def started(smoke, tmp_path):
+    """The command that trains `ARMS` on a copy of the quickstart's bank, its folder, and a process of it at work."""
+    out = tmp_path / "stopped"
+    shutil.copytree(smoke[0] / "banks", out / "banks")
+    command = [*SPRII, "reproduce", "tab:dclean-full", "--preset", "smoke", "--arms", ",".join(ARMS)]
+    command += ["--workers", "1", "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 200
     while not list(out.glob("cells/*/checkpoints/step-*")) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert list(out.glob("cells/*/checkpoints/step-*"))
-    assert len(list(out.glob("cells/*/held-out-test.json"))) < 4, "the run was over before it was stopped"
+    assert len(list(out.glob("cells/*/held-out-test.json"))) < len(ARMS), "the run was over before it was stopped"
+    return command, out, process
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lists processes through /proc")
-@pytest.mark.parametrize(
-    "stop", [signal.SIGTERM, *(pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGINT, signal.SIGKILL))]
-)
-def test_no_process_outlives_the_command(stop, tmp_path):
-    out = tmp_path / "stopped"
-    command = [*SPRII, "quickstart", "--preset", "smoke", "--out", str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait_for_checkpoint(out)
-    workers = children(process.pid)
+def end(process, number):
+    """What the command said when the signal ended it; asserts that its workers end too (Linux)."""
+    workers = [int(p) for p in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
     assert workers
-    process.send_signal(stop)
+    process.send_signal(number)
     _, said = process.communicate(timeout=120)  # a worker that lives on would hold stderr open
     assert process.returncode != 0
-    if stop != signal.SIGKILL:
-        assert "the same command resumes" in said
-        assert "Traceback" not in said
     deadline = time.monotonic() + 120
     while (alive := [p for p in workers if Path(f"/proc/{p}").exists()]) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not alive
+    return said
 
 
-def test_kill_9_during_training_then_the_same_command_gives_the_same_numbers(smoke, tmp_path):
-    out = tmp_path / "killed"
-    command = [*SPRII, "quickstart", "--preset", "smoke", "--out", str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for_checkpoint(out)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    resumed = sprii("quickstart", "--preset", "smoke", "--out", out)
+on_linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lists processes through /proc")
+
+
+@on_linux
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_no_process_outlives_the_command(number, started):
+    said = end(started[2], number)
+    assert "the same command resumes" in said
+    assert "Traceback" not in said
+
+
+@on_linux
+def test_kill_9_during_training_leaves_no_process_and_the_same_command_gives_the_same_numbers(smoke, started):
+    command, out, process = started
+    end(process, signal.SIGKILL)
+    resumed = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert resumed.returncode == 0, resumed.stderr
-    assert scores(out) == scores(smoke[0])
+    expected = [row for row in scores(smoke[0]) if row["arm"] in ARMS]
+    assert len(expected) == len(ARMS)
+    assert scores(out / "tab-dclean-full") == expected
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sprii_train.cli import main
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -112,20 +114,32 @@ def test_its_report_has_formation_use_and_value(tmp_path: Path):
         assert {"value_null", "value_persistent", "value_oracle", "value_m2", "wrong_m2", "own_s1"} <= set(row)
 
 
-def test_what_cannot_be_loaded_or_is_not_registered_is_one_line(tmp_path: Path):
-    done = sprii(tmp_path, "reproduce", "setting:valves", "--plugin", "no_such_module")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "--plugin no_such_module: No module named 'no_such_module'" in done.stderr
-    for name, text, told in (
+def test_what_cannot_be_loaded_or_is_not_registered_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # in which the command puts its folder
+
+    def said(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["sprii", "reproduce", "setting:valves", *arguments])
+        with pytest.raises(SystemExit, match=r"^2$"):
+            main()
+        return capsys.readouterr().err
+
+    told = said("--plugin", "no_such_module")
+    assert told.count("\n") == 1
+    assert "--plugin no_such_module: No module named 'no_such_module'" in told
+    for name, text, message in (
         ("broken", "raise OSError('no disk')", "--plugin broken does not import: OSError: no disk ("),
         ("absent", "import missing_package", "--plugin absent does not import: ModuleNotFoundError: No module named"),
         ("wrong", "dict(a=1)(2)", "--plugin wrong does not import: TypeError: 'dict' object is not callable ("),
     ):
         (tmp_path / f"{name}.py").write_text(f"\n{text}\n")
-        done = sprii(tmp_path, "reproduce", "setting:valves", "--plugin", name)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert told in done.stderr
-        assert f"{name}.py, line 2)" in done.stderr
-    done = sprii(tmp_path, "reproduce", "setting:valves")
-    assert done.returncode == 2
-    assert "unknown setting 'valves'; legal names: d-clean, poke" in done.stderr
+        told = said("--plugin", name)
+        assert told.count("\n") == 1
+        assert message in told
+        assert f"{name}.py, line 2)" in told
+    assert "unknown setting 'valves'; legal names: d-clean, poke" in said()
+    done = sprii(tmp_path, "reproduce", "setting:valves", "--plugin", "broken")  # as a process, from its own folder
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--plugin broken does not import: OSError: no disk (" in done.stderr

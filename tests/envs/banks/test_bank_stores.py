@@ -204,7 +204,7 @@ def table_of(lengths: list[int]) -> EpisodeTable:
     return EpisodeTable({"episode": ids, "system": np.zeros(len(lengths), int), "length": lengths})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(2, 12), min_size=1, max_size=6), st.sampled_from([1, 2, 5, "1/2", "1/4"]), st.data())
 def test_windows_are_what_slicing_each_episode_gives(lengths: list[int], rate: Any, data: st.DataObject) -> None:
     table = table_of(lengths)

@@ -51,12 +51,13 @@ def replay(game: Game, states: list[Any], actions: np.ndarray) -> tuple[np.ndarr
     return np.stack([seen for seen, _, _ in found]), np.stack([reward for _, reward, _ in found])
 
 
-def test_ten_thousand_steps_are_jaxmarls():
+@pytest.mark.parametrize("episodes", [20, pytest.param(100, marks=pytest.mark.slow)])
+def test_thousands_of_steps_are_jaxmarls(episodes):
     env, rng = OvercookedEnv(ego="agent_1", partners=[WALKER, OFTEN]), np.random.default_rng(0)
     states, actions, observations, rewards = [], [], [], []
     # Half of the egos' moves are `interact` and `right`, so that dishes are begun and counters filled.
     odds = np.array([0.2, 0.1, 0.1, 0.1, 0.1, 0.4])
-    for episode in range(100):
+    for episode in range(episodes):
         env.reset(seed=episode)
         states.append(env._now[0])
         for _ in range(env.game.max_steps):
@@ -67,12 +68,12 @@ def test_ten_thousand_steps_are_jaxmarls():
             rewards.append(reward)
         assert truncated
         assert not terminated
-    shape = (100, 100)
+    shape = (episodes, 100)
     theirs, paid = replay(env.game, states, np.array(actions).reshape(*shape, 2))
     np.testing.assert_array_equal(theirs[:, :, 1], np.array(observations).reshape(*shape, *env.game.shape))
     np.testing.assert_array_equal(paid, np.array(rewards).reshape(shape))
     assert paid.min() == -5.0
-    assert (np.diff(theirs.reshape(100, 100, -1), axis=1) != 0).any((1, 2)).all()
+    assert (np.diff(theirs.reshape(*shape, -1), axis=1) != 0).any((1, 2)).all()
 
 
 def test_gymnasium_checker():

@@ -12,7 +12,7 @@ G1 = Relation(("mass",), ("drag", "stiffness"))
 G2 = Relation(("mass", "drag"), ("stiffness",))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(tables(), relations())
 def test_counts_agree_with_enumeration_on_any_table(table, relation):
     allowed = legal(table, relation)

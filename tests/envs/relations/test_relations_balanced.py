@@ -67,7 +67,7 @@ def slack(allowed: np.ndarray) -> float | None:
     return -solved.fun if solved.status == 0 else None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(tables(), relations(), st.integers(0, 100))
 def test_any_table_is_balanced_or_refused(table, relation, step):
     allowed = legal(table, relation)

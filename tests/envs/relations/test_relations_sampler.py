@@ -45,7 +45,7 @@ def p_value(counts, expected):
 # Legality
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(tables(), relations(), st.integers(0, 2**64 - 1), st.sampled_from(["recipient", "pair"]))
 def test_every_draw_is_legal_on_any_table(table, relation, seed, law):
     allowed = legal(table, relation)
@@ -67,7 +67,7 @@ def test_every_draw_is_legal_on_any_table(table, relation, seed, law):
     assert (recipient.dtype, donor.dtype, correct.dtype) == (np.int64, np.int64, bool)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(tables(), relations(), st.integers(0, 100))
 def test_distinct_recipients_are_of_different_systems(table, relation, step):
     if not legal(table, relation).any():
@@ -145,7 +145,7 @@ def test_laws_on_unequal_blocks(law, differ):
         np.testing.assert_allclose(joint.sum(0)[[0, 6, 9]], [0.0540, 0.1611, 0.1929], atol=1e-4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(tables(), relations(), st.sampled_from(["recipient", "pair"]))
 def test_closed_marginals_agree_with_enumeration_on_any_table(table, relation, law):
     allowed = legal(table, relation).astype(float)
@@ -280,7 +280,7 @@ def test_another_sampler_is_refused():
     PairSampler(more, SAME_SYSTEM).load_state_dict(state)  # an unrelated column changes nothing
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(tables(), relations(), st.integers(0, 2**32), st.sampled_from([None, "system"]))
 def test_permuting_rows_leaves_every_draw_the_same_episode(table, relation, step, distinct):
     if not legal(table, relation).any():

@@ -42,7 +42,7 @@ def self_pairs(rows):
     return PairBatch(rows, rows, np.ones(len(rows), bool))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.integers(0, 40), min_size=2, max_size=12),
     st.integers(1, 12),

@@ -77,7 +77,7 @@ def test_files_of_numpy_are_read(tmp_path):
     same(load(tmp_path / "plain.npy"), np.eye(2))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.recursive(
         st.none() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3)
@@ -93,7 +93,7 @@ def test_any_nesting_is_read_back(value):
 WHOLE = [pickle.dumps(value, protocol) for value in SAMPLES.values() for protocol in (2, 3, 4)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(WHOLE), st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))
 def test_damaged_bytes_are_read_or_refused_with_the_one_error(data, changes):
     changed = bytearray(data)

@@ -56,7 +56,7 @@ def test_rows_of_systems_are_over_their_own_episodes():
 
 
 @given(st.integers(1, 60), st.floats(0, 1), st.sampled_from([0.8, 0.95, 0.99]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_wilsons_interval(n, share, level):
     k = round(share * n)
     expected = stats.binomtest(k, n).proportion_ci(level, method="wilson")

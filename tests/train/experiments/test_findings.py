@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from queued import Queue
 from tiny_sources import TRAIN
 from tiny_worlds import POKE_LEARNER, POKE_SMALL
 
+import sprii_train.experiments.reproduce as reproducing
 from sprii_envs.banks.populations import Combinations
 from sprii_train.experiments.collect import reproduce_all, reproduce_composed
 from sprii_train.experiments.findings import FINDINGS, ReportError, scoreboard
+from sprii_train.experiments.grid import run_grid
 from sprii_train.experiments.reproduce import Plan
 from sprii_train.experiments.targets import ALIASES, COMPOSED, TARGETS, Composed, Target, composed
 from sprii_train.reports.claims import FAILED, HELD
@@ -138,6 +141,7 @@ def plan_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(SETTINGS, "poke", replace(POKE, store=Built(PAIRED), budgets={"quick": budget}))
 
     monkeypatch.setitem(SETTINGS, "spring", replace(SPRING, budgets={}))
+    monkeypatch.setattr(reproducing, "run_grid", lambda cells, root, **_: run_grid(cells, root, launcher=Queue(1)))
 
     def plan_of(target: Target) -> Plan:
         return Plan(target, "quick", tmp_path)

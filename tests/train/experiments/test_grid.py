@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from queued import Queue
 from toy_cells import ToyCell
 
 from sprii_train.checkpoints import CheckpointError
@@ -37,8 +38,10 @@ def test_failure_resume_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.Mo
     good, bad = ToyCell("good", 1.5), ToyCell("bad", 2.5, breaks_at=2)
     cells = [good, bad]
 
-    with pytest.raises(ArithmeticError, match="planned failure of bad"):
+    with pytest.raises(ArithmeticError, match="planned failure of bad") as told:
         run_grid(cells, tmp_path, workers=1)
+    assert "its traceback is in" in told.value.__notes__[0]
+    assert "toy_cells.py" in (folder_of(bad, tmp_path) / "traceback.txt").read_text()
     assert (folder_of(good, tmp_path) / "done.json").exists()
     assert not (folder_of(bad, tmp_path) / "done.json").exists()
 
@@ -67,7 +70,7 @@ def test_a_failure_says_where_its_traceback_is_and_many_alike_are_told_once(tmp_
     cells = [ToyCell(name, breaks_at=2) for name in ("bad", "worse")]
     cells.append(replace(cells[0], value=3.0))  # its words are those of the first
     with pytest.raises(ArithmeticError, match="planned failure") as told:
-        run_grid(cells, tmp_path, workers=1)
+        run_grid(cells, tmp_path, launcher=Queue(1))
     assert "its traceback is in" in told.value.__notes__[0]
     said = capfd.readouterr().err
     assert said.count("planned failure of bad;") == said.count("planned failure of worse;") == 1
@@ -95,13 +98,13 @@ class MeasuredCell(ToyCell):
 def test_a_result_of_another_measurement_is_measured_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     cell = MeasuredCell("one", 1.5)
     row = {"arm": "one", "value": 1.5, "resumed_at": 0}
-    assert run_grid([cell], tmp_path, workers=1) == [row]
+    assert run_grid([cell], tmp_path, launcher=Queue(1)) == [row]
     assert "done already" not in capsys.readouterr().err
-    assert run_grid([cell], tmp_path, workers=1) == [row]
+    assert run_grid([cell], tmp_path, launcher=Queue(1)) == [row]
     assert f"1 of 1 cells are done already in {tmp_path}\n" in capsys.readouterr().err
     other = replace(cell, code="b")
     assert folder_of(other, tmp_path) == folder_of(cell, tmp_path)
-    assert run_grid([other], tmp_path, workers=1) == [row | {"resumed_at": 4}]
+    assert run_grid([other], tmp_path, launcher=Queue(1)) == [row | {"resumed_at": 4}]
     assert starts(cell, tmp_path) == 2
     assert (folder_of(cell, tmp_path) / "steps").read_text().split() == ["1", "2", "3", "4"]  # not trained again
 
@@ -136,13 +139,13 @@ def flip(path: Path) -> None:
 def test_damaged_results_are_named(tmp_path: Path, name: str, damage: Callable[[Path], Any], message: str):
     cell = ArraysCell("one", 1.5)
     row = {"arm": "one", "value": 1.5, "resumed_at": 0}
-    assert run_grid([cell], tmp_path, workers=1) == [row]
-    assert run_grid([cell], tmp_path, workers=1) == [row]
+    assert run_grid([cell], tmp_path, launcher=Queue(1)) == [row]
+    assert run_grid([cell], tmp_path, launcher=Queue(1)) == [row]
     damage(folder_of(cell, tmp_path) / name)
     with pytest.raises(CheckpointError, match=message):
-        run_grid([cell], tmp_path, workers=1)
+        run_grid([cell], tmp_path, launcher=Queue(1))
     (folder_of(cell, tmp_path) / "done.json").unlink()  # the advice
-    assert run_grid([cell], tmp_path, workers=1) == [row | {"resumed_at": 4}]
+    assert run_grid([cell], tmp_path, launcher=Queue(1)) == [row | {"resumed_at": 4}]
 
 
 def test_a_lock_is_no_link_and_goes_with_its_holder(tmp_path: Path):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from queued import Queue
 from ranks import Ranks
 from tiny import JEPA_CONFIG
 from tiny_sources import cell_of
@@ -29,7 +30,6 @@ from sprii_train import distributed
 from sprii_train.experiments.cells import Cell, folder_of, locked, work
 from sprii_train.experiments.grid import run_grid
 from sprii_train.experiments.launchers import named_launcher, remote
-from sprii_train.experiments.launchers.base import Job, Told
 from sprii_train.experiments.launchers.local import Local
 from sprii_train.experiments.launchers.ray import Ray, RayTasks
 from sprii_train.experiments.measures import MEASURES
@@ -99,46 +99,6 @@ def test_an_unknown_launcher_is_refused(tmp_path: Path):
 
 
 # The loop over jobs, under a launcher that runs cells on demand
-
-
-class Queue:
-    """Runs one launched cell at each `wait`."""
-
-    def __init__(self, workers: int) -> None:
-        self.workers, self.jobs, self.most, self.stopped = workers, [], 0, False
-
-    def launch(self, cells: Sequence[Cell], root: Path) -> list[Job]:
-        new = [Queued(cell, root) for cell in cells]
-        self.jobs += new
-        self.most = max(self.most, sum(not job.over for job in self.jobs))
-        return new  # type: ignore[return-value]
-
-    def wait(self) -> None:
-        next(job for job in self.jobs if not job.over).go()
-
-    def stop(self) -> None:
-        self.stopped = True
-
-
-class Queued:
-    def __init__(self, cell: Cell, root: Path) -> None:
-        self.cell, self.root, self.over, self.failed = cell, root, False, None
-
-    def go(self) -> None:
-        self.over = True
-        try:
-            work(self.cell, self.root, lambda *_: None)
-        except Exception as error:
-            self.failed = error
-
-    def told(self) -> Told | None:
-        return (self.cell.steps, 0.5) if self.over else None
-
-    def done(self) -> bool:
-        return self.over
-
-    def error(self) -> Exception | None:
-        return self.failed
 
 
 @pytest.mark.parametrize("workers", [1, 2, 9])
@@ -237,7 +197,7 @@ def test_a_killed_grid_resumes(tmp_path: Path, name: str, number: signal.Signals
         assert "Interrupted: stopped; the same command resumes" in said
     assert not list(root.rglob("done.json"))
     gate.touch()  # lets orphans go on: a local one sees that its parent has died, a job of a cluster ends its cell
-    results = run_grid(cells, root, launcher=LAUNCHERS[name]())
+    results = run_grid(cells, root, launcher=Queue(2))
     assert [r["arm"] for r in results] == ["gated", "other"]
     assert all(steps(cell, root) == ["1", "2", "3", "4"] for cell in cells)
 
@@ -498,7 +458,7 @@ def test_cells_run_over_all_ranks(bank: Bank, tmp_path: Path, ranks: Ranks):
         cell_of(bank, "d-clean", arm, setting=short, learner=config, train=train, measure=MEASURES["held-out"])
         for arm in ("align-cross", "native")
     ]
-    alone = run_grid(cells, tmp_path / "one")
+    alone = run_grid(cells, tmp_path / "one", launcher=Queue(1))
     first, second = ranks(grid_over_ranks, cells, tmp_path / "two")
     assert first == second
     for row, expected in zip(first, alone, strict=True):

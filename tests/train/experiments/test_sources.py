@@ -163,9 +163,9 @@ def test_folders_and_results_are_by_code(
 ):
     """Of what trains, of what measures, of a setting's cases, and of the graph that only an inferred relation has."""
 
-    def said(cell: SourceCell) -> tuple[Path, object]:
+    def said() -> dict[SourceCell, tuple[Path, object]]:
         cell_code.cache_clear()
-        return folder_of(cell, tmp_path), cell.measurement()
+        return {cell: (folder_of(cell, tmp_path), cell.measurement()) for cell in everything}
 
     align = measuring(cell_of(poke_bank, "poke", "align"), "formation")
     inferred = replace(align, recipe=EVERY_RECIPE["inferred"], teacher=align)
@@ -173,7 +173,7 @@ def test_folders_and_results_are_by_code(
     queries = measuring(cell_of(spring_bank, "spring"), "value")
     windows = measuring(cell_of(poke_bank, "poke"), "value")
     everything = {align, inferred, student, queries, windows}
-    before = {cell: said(cell) for cell in everything}
+    before = said()
     for module, name, value, other_folders, other_measures in (
         ("objectives", "_BLOCK", 1, everything, set()),
         ("experiments.graphs", "NEIGHBOURS", 4, {inferred}, set()),
@@ -185,7 +185,7 @@ def test_folders_and_results_are_by_code(
     ):
         with monkeypatch.context() as patch:
             patch.setattr(importlib.import_module(f"sprii_train.{module}"), name, value)
-            after = {cell: said(cell) for cell in before}
+            after = said()
         assert {cell for cell in before if after[cell][0] != before[cell][0]} == other_folders, name
         assert {cell for cell in before if after[cell][1] != before[cell][1]} == other_measures, name
     cell_code.cache_clear()

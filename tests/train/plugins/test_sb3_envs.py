@@ -143,7 +143,7 @@ RESETS = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 3), st.lists(RESETS, min_size=1, max_size=5))
 def test_any_resets_with_any_options_are_those_of_single_environments(seed, episodes, resets):
     mine, other = ours("d-clean", episodes), theirs("d-clean", episodes)
