@@ -33,7 +33,7 @@ SPRING_BUDGETS = {
         step_seconds=0.19,
     ),
     "paper": Budget(
-        JEPAConfig(image=128, history=96),
+        JEPAConfig(image=128, history=96, norm="snapshot"),
         TrainConfig(steps=10_000),
         (0, 1, 2),
         3,
