@@ -17,7 +17,7 @@ from sprii_train.sweeps import SweptWindows, sweeps
 PAIRS, LAST = 5, 193 - 96 - 16
 
 
-def windows_of(bank: Bank, kernel=None, seed: int = 0, pairs: int = PAIRS, law=SweptWindows):
+def windows_of(bank: Bank, kernel=None, seed: int = 0, pairs: int = PAIRS, law: type[PairedWindows] = SweptWindows):
     table = bank.split("train").select(bank.split("train")["kind"] == "forced")
     return law(WindowReader(bank, 96, (1, 4, 16)), table, kernel=kernel or Uniform(), pairs=pairs, seed=seed)
 
@@ -105,8 +105,9 @@ def test_which_pairings_have_sweeps(spring_bank: Bank):
     config = SPRING.budget("smoke").learner
     for recipe, law in (("align-cross", SweptWindows), ("align-random", SweptWindows), ("alpha-0.5", PairedWindows)):
         data = SPRING.data(spring_bank, config, EVERY_RECIPE[recipe], pairs=4, seed=0)
-        assert type(data) is law
-        assert data.reader.still
+        assert isinstance(data, law)
+        assert isinstance(data, SweptWindows) == (law is SweptWindows)
+        assert data.reader.still  # type: ignore[attr-defined]
 
 
 def test_what_has_no_sweep_is_refused(spring_bank: Bank):

@@ -15,6 +15,7 @@ from sprii_train.analysis.populations import Development, Training
 from sprii_train.analysis.value import other_system_rows
 from sprii_train.cases.base import SourceCases
 from sprii_train.cases.queries import donors_of
+from sprii_train.cli.bank import Info
 from sprii_train.experiments.sources import Source
 from sprii_train.settings import SPRING as SETTING
 from sprii_train.settings.spring import SPRING_CASES
@@ -235,3 +236,14 @@ def test_what_unknown_physics_leaves_by_one_simulation_at_a_time(spring_bank: Ba
         truth = np.array([states[episode, 1 + h] - states[episode, 1] for h in (1, 2, 4, 8, 16)])
         errors.append((((np.mean(courses, axis=0) - truth) / sd) ** 2).mean(1))
     np.testing.assert_allclose(found, np.mean(errors, axis=0), rtol=1e-3)
+
+
+def test_bank_info_says_what_unknown_physics_leaves(
+    spring_bank: Bank, poke_bank: Bank, capsys: pytest.CaptureFixture[str]
+):
+    Info(spring_bank.path).run()
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "unknown physics leaves of 30 cold queries of 5 systems, in training variances: h1 " in last
+    assert last.endswith(f"h16 {SPRING_CASES.unexplained(spring_bank)[-1]:.3f}")
+    Info(poke_bank.path).run()
+    assert "unknown physics" not in capsys.readouterr().out
