@@ -17,14 +17,14 @@ from sprii_train.settings.base import Setting
 SYSTEMS = 400  # training systems that codes are standardised by and probes fitted on, as in the paper's atlas
 SEED = 20_261  # of evaluation windows, donors and MLP probes; shared by all sources
 DRAWS = 10_000  # of the held-out systems, for intervals of the geometry
-ROUNDS = 12  # of donors drawn for a recipient system
 
 
 def formation(source: Source) -> dict[str, Any]:
     """`{split: measures}` of every held-out split of the store; of sealed ones where the setting says so.
 
     Measures are those of `formation.formation_row` (ridge and MLP probes of centroids, ridge probes of single
-    histories), with the errors of `prediction` where windows have a future. `intervals` are [low, high] of the geometry
+    histories), with the errors of `prediction` where all episodes serve as histories. Where cases have a panel of some
+    groups of systems, `panel_window_…` are the probes' R² there. `intervals` are [low, high] of the geometry
     by a bootstrap of the systems, conditional on the source. The probes' squared errors are kept beside the model.
     """
     setting, store, learner = source.setting, source.store, source.learner
@@ -41,7 +41,11 @@ def formation(source: Source) -> dict[str, Any]:
         row[split] = single.row() | found.row()
         row[split]["intervals"] = {name: [each.low, each.high] for name, each in found.intervals.items()}
         kept |= {f"{split}|{'_'.join(key)}": scored.squared_errors for key, scored in found.scores.items()}
-        if setting.shortest is None:
+        if groups := getattr(setting.cases, "groups", ()):
+            few = _of_groups(held_out, store, split, groups)
+            found = measure_formation(train, few, factors, seed=SEED, probes=("ridge",), levels=("window",))
+            row[split] |= {f"panel_{name}": value for name, value in found.row().items() if name.startswith("window")}
+        if setting.kind is None:
             row[split] |= prediction(source, split)
     source.keep(kept)
     return row
@@ -51,7 +55,7 @@ def prediction(source: Source, split: str) -> dict[str, float]:
     """Task losses at every horizon, or over all, by the source of the context, and the variance of the targets."""
     learner, reader = source.learner, source.reader
     encoded = encode_split(learner, reader, split, seed=SEED, unseal=True)
-    errors = donor_errors(learner, encoded, seed=SEED, rounds=ROUNDS)
+    errors = donor_errors(learner, encoded, seed=SEED)
     by_horizon = callable(getattr(learner, "horizon_losses", None))
     names = [f"_h{h}" for h in reader.horizons] if by_horizon else [""]
     row = {}
@@ -62,6 +66,15 @@ def prediction(source: Source, split: str) -> dict[str, float]:
         if source.separate:
             row |= {f"correct{name}": float(errors.correct[i]), f"shuffled{name}": float(errors.shuffled[i])}
     return row
+
+
+def _of_groups(sample: Sample[Population], store: Store, split: str, groups: tuple[str, ...]) -> Sample[Population]:
+    """The rows of systems of these groups."""
+    table = store.split(split, unseal=True)
+    rows = np.isin(sample.systems, table["system"][np.isin(table["group"], groups)])
+    factors = {name: column[rows] for name, column in sample.factors.items()}
+    rollouts = None if sample.rollouts is None else sample.rollouts[rows]
+    return Sample(sample.population, sample.codes[rows], sample.systems[rows], factors, rollouts)
 
 
 def measured_windows(

@@ -35,9 +35,10 @@ def test_the_papers_budgets(paper: Budget, steps: int, history: int, image: int)
 
 
 def test_the_size_of_the_papers_springworld_learner():
-    """4,525,632 parameters, to within 3 %; the paper does not print its deeper stem."""
-    size = sum(p.numel() for p in JEPA(SPRING_PAPER.learner).parameters())
-    assert abs(size / 4_525_632 - 1) < 0.03
+    """4,525,632 parameters, and 4,509,120 of Native, to the unit."""
+    for context, count in (("split", 4_525_632), ("monolithic", 4_509_120)):
+        learner = JEPA(replace(SPRING_PAPER.learner, context=context))
+        assert sum(p.numel() for p in learner.parameters()) == count
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -61,7 +62,7 @@ def test_every_setting_can_be_checked_in_seconds_and_reproduced(name: str):
 def test_states_differ_from_frames_in_the_observations_alone():
     states, quick = POKE.budget("states"), POKE.budget("quick")
     assert (states.learner.image, states.learner.observation_dim) == (0, 8)
-    seen = {"image": 0, "observation_dim": 8, "stem": JEPAConfig().stem, "patch": 0}
+    seen = {"image": 0, "observation_dim": 8, "stem": JEPAConfig().stem, "patch": 0, "frames": "raw"}
     assert replace(quick.learner, **seen) == states.learner
 
 
