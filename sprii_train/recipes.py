@@ -78,6 +78,24 @@ class Continued(Recipe):
 
 
 @dataclass(frozen=True)
+class Compared(Recipe):
+    """An arm of another learner than the setting's.
+
+    Attributes:
+        learner: name among the `others` of a budget, which has its config and its updates.
+    """
+
+    learner: str = ""
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        super().__post_init__()
+        check(self, instance, "learner", of=str)
+        if not self.learner:
+            raise ValueError("Compared.learner is ''; legal: a name among a budget's others, such as 'cadm'")
+
+
+@dataclass(frozen=True)
 class Adapted(Recipe):
     """An arm of a setting with several learners.
 

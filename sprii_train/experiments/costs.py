@@ -30,13 +30,13 @@ def estimate(target: Target, preset: str, rate: float | None = None) -> float | 
     for group in target.groups:
         setting, arms = named_setting(group.world), group.arms(preset)
         spent = setting.budget(preset)
-        if spent.step_seconds is None:
-            return None
         acting = 0.0 if spent.trials is None else spent.trials.seconds
-        for seed in spent.sources:
-            train = replace(spent.train, seed=seed)
-            updates = sum(setting.updates(EVERY_RECIPE[arm], train) for arm in group.sources(arms))
-            total += updates * spent.step_seconds
+        for recipe in (EVERY_RECIPE[arm] for arm in group.sources(arms)):
+            own = spent.of(recipe)
+            if own.step_seconds is None:
+                return None
+            updates = sum(setting.updates(recipe, replace(own.train, seed=seed)) for seed in spent.sources)
+            total += updates * own.step_seconds
         total += len(spent.sources) * group.acting * acting
         updates = readers.updates if spent.reader_steps is None else spent.reader_steps
         route_updates = readers.route_updates if spent.route_steps is None else spent.route_steps

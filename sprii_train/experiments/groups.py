@@ -33,13 +33,13 @@ class Scope:
     store: Store
     population: str = "test"
 
-    def source(self, seed: int) -> SourceCell:
-        """The teacher of a seed, which other sources differ from in recipe and measure."""
-        spent = self.budget
+    def source(self, seed: int, arm: str = TEACHER) -> SourceCell:
+        """The source of an arm and a seed, without a measure; by default the teacher."""
+        spent = self.budget.of(EVERY_RECIPE[arm])
         given = {"updates": spent.reader_steps, "route_updates": spent.route_steps}
         return SourceCell(
             self.setting,
-            EVERY_RECIPE[TEACHER],
+            EVERY_RECIPE[arm],
             spent.learner,
             replace(spent.train, seed=seed),
             self.store.name,
@@ -111,12 +111,11 @@ class Group:
         """Every measure of every source."""
         cells: list[Cell] = []
         for seed in scope.budget.sources:
-            base = scope.source(seed)
             # A source is trained for its first measure; by the time of the second no two workers want the same one.
             for measure in self.measures:
                 for arm in scope.arms:
-                    teacher = scope.teacher(arm, seed)
-                    cells.append(replace(base, recipe=EVERY_RECIPE[arm], measure=MEASURES[measure], teacher=teacher))
+                    source = scope.source(seed, arm)
+                    cells.append(replace(source, measure=MEASURES[measure], teacher=scope.teacher(arm, seed)))
         return cells
 
 

@@ -15,11 +15,13 @@ from sprii_train.experiments.groups import Scope, Unit
 from sprii_train.experiments.launchers import named_launcher
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.targets import Target
-from sprii_train.recipes import EVERY_RECIPE, recipe
+from sprii_train.learners import learner_of
+from sprii_train.recipes import EVERY_RECIPE, Compared, recipe
 from sprii_train.reports.claims import NOT_JUDGED, UNTESTED, Verdict, judge
 from sprii_train.reports.page import Page, Table, paper_table_of, versions, write_page
 from sprii_train.reports.paper import paper_panels
 from sprii_train.settings import Budget, Setting, named_setting
+from sprii_train.settings.base import listed
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,10 @@ class Plan:
         """The budget of a group's sources."""
         found = named_setting(group.world).budget(self.preset)
         sources = found.sources if self.seeds is None else self.seeds
-        found = replace(found, train=replace(found.train, device=self.device))
-        if self.steps in (None, found.train.steps):
-            return replace(found, sources=sources)
-        train, note = replace(found.train, steps=self.steps), f"{found.note}; here --steps {self.steps}"
-        return replace(found, train=train, note=note, sources=sources)
+        found = replace(found.trained(device=self.device), sources=sources)
+        if self.steps is None or (changed := found.trained(steps=self.steps)) == found:
+            return found
+        return replace(changed, note=f"{found.note}; here --steps {self.steps}")
 
     def recipes(self, group: Unit) -> tuple[str, ...]:
         """The arms that are trained.
@@ -125,9 +126,10 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
     scopes = [plan.scope(group, stores[group.world]) for group in groups]
     for group, scope in zip(groups, scopes, strict=True):  # and what can be known to fail, before anything is trained
         if group.measures:
-            scope.setting.check(scope.store, scope.budget.learner, cases="task" in group.measures)
-            for arm in scope.arms:
-                scope.setting.check_learner(scope.store, EVERY_RECIPE[arm], scope.budget.learner)
+            for arm in (EVERY_RECIPE[name] for name in scope.arms):
+                learner = scope.budget.of(arm).learner
+                scope.setting.check(scope.store, learner, cases="task" in group.measures)
+                scope.setting.check_learner(scope.store, arm, learner)
     cells = [cell for group, scope in zip(groups, scopes, strict=True) for cell in group.cells(scope)]
     root = plan.root / "cells"
     found = run_grid(cells, root, workers=workers, launcher=launcher)
@@ -205,6 +207,13 @@ def _facts(
         found["Not measured"] = "; ".join(lacking)
     for world, own in facts.items():
         found |= {f"{name} of {world}": text for name, text in own.items() if name != "Budget"}
+    for scope in trained.values():
+        for arm in (EVERY_RECIPE[name] for name in scope.arms):
+            if isinstance(arm, Compared):
+                own = scope.budget.of(arm)
+                found[f"Learner of {arm.label}"] = (
+                    f"{learner_of(own.learner)[0]}, {listed(own.learner)}; {listed(own.train, but=('seed', 'device'))}"
+                )
     if plan.population is not None:
         found["Population"] = plan.population
     return found | dict(plan.target.facts(rows)) | {"Versions": versions()}

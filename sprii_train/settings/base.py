@@ -22,7 +22,7 @@ from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import ENGINE, TrainConfig, fit, resolve_precision, what_matters
 from sprii_train.learners import learner_of
 from sprii_train.protocol import MissingOperation, check_learner
-from sprii_train.recipes import LINKED, Recipe
+from sprii_train.recipes import LINKED, RECIPES, Compared, Recipe
 from sprii_train.records import Report, training_seconds
 
 PRESET_NAMES = ("smoke", "quick", "states", "paper")
@@ -54,6 +54,31 @@ class Trials:
         check(self, number, "seconds", least=0)
 
 
+def training(name: str, value: Any) -> Any:
+    """A budget's `train`: what every loop asks for; ValueError otherwise."""
+    if lacking := [each for each in ("steps", "seed", "device") if not hasattr(value, each)]:
+        raise ValueError(f"{name} is {value!r}, which has no {lacking[0]}; legal: a TrainConfig")
+    return value
+
+
+@dataclass(frozen=True)
+class Other:
+    """A learner beside a budget's own, and what it may cost; see `recipes.Compared`.
+
+    Attributes:
+        learner, train, step_seconds: as of a `Budget`.
+    """
+
+    learner: Any
+    train: Any
+    step_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        check(self, training, "train")
+        check(self, number, "step_seconds", least=0, optional=True)
+
+
 @dataclass(frozen=True)
 class Budget:
     """What a source of one setting may cost.
@@ -70,6 +95,7 @@ class Budget:
         step_seconds: of an update, one thread, on the machine of `costs.REFERENCE_RATE`; None is not measured.
         store: in place of the setting's, where a budget has other experience.
         trials: of learners that act.
+        others: name → another learner that recipes may ask for, with updates of its own.
     """
 
     learner: Any
@@ -83,17 +109,35 @@ class Budget:
     step_seconds: float | None = None
     store: Callable[[Path], Store] | None = None
     trials: Trials | None = None
+    others: Mapping[str, Other] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
         check(self, instance, "trials", of=Trials, optional=True)
-        if lacking := [name for name in ("steps", "seed", "device") if not hasattr(self.train, name)]:
-            raise ValueError(f"Budget.train is {self.train!r}, which has no {lacking[0]}; legal: a TrainConfig")
+        check(self, training, "train")
         check(self, integers, "sources", some=True)
         check(self, integer, "readers", least=1)
         check(self, integer, "reader_steps", "route_steps", least=1, optional=True)
         check(self, flag, "judged")
         check(self, number, "step_seconds", least=0, optional=True)
+
+    def of(self, recipe: Recipe) -> "Budget":
+        """The budget of a recipe's sources: this one, or with the other learner that the recipe asks for.
+
+        Raises:
+            ValueError: for a learner that the budget does not have.
+        """
+        if not isinstance(recipe, Compared):
+            return self
+        if recipe.learner not in self.others:
+            raise unknown_name(f"learner of the arm {recipe.name!r}", recipe.learner, self.others)
+        other = self.others[recipe.learner]
+        return replace(self, learner=other.learner, train=other.train, step_seconds=other.step_seconds)
+
+    def trained(self, **changed: Any) -> "Budget":
+        """With fields of `train` changed, its own and of all others."""
+        others = {name: replace(other, train=replace(other.train, **changed)) for name, other in self.others.items()}
+        return replace(self, train=replace(self.train, **changed), others=others)
 
 
 @dataclass(frozen=True)
@@ -275,7 +319,7 @@ class Setting:
         """
         data = self.data(store, config, recipe, pairs=train.pairs, seed=train.seed)
         torch.manual_seed(train.seed)
-        learner = learner_of(config)[1](config)
+        learner = self.fresh(store, config)
         often = GradientDiagnostic(every=min(100, max(1, train.steps // SHORT)))
         compared = isinstance(getattr(learner, often.encoder, None), nn.Module)
         joint = compared and recipe.objective.lambda_p and recipe.objective.lambda_x
@@ -283,6 +327,17 @@ class Setting:
             learner, data, recipe.objective, train, folder, identity=identity, progress=progress,
             diagnostics=[often] if joint else [],
         )  # fmt: skip
+        return learner
+
+    def fresh(self, store: Store, config: Any) -> nn.Module:
+        """A learner with first weights, told how windows of training systems are distributed if it asks.
+
+        It asks by an operation `fit_statistics(windows)`, which gets a window of each half of a pair of every system.
+        """
+        learner = learner_of(config)[1](config)
+        if callable(fit_statistics := getattr(learner, "fit_statistics", None)):
+            systems = len(np.unique(self.episodes(store, "train")["system"]))
+            fit_statistics(self.data(store, config, RECIPES["structure"], pairs=systems, seed=MEASURED_SEED)(0))
         return learner
 
     def seconds(self, folder: Path, train: Any) -> float:
@@ -303,7 +358,7 @@ class Setting:
             recipe = replace(recipe, kernel="uniform")
         config = self.learner_config(config, recipe)
         with torch.random.fork_rng(devices=[]):
-            learner = learner_of(config)[1](config)
+            learner = self.fresh(store, config)
             windows = self.data(store, config, recipe, pairs=self.tried, seed=0)(0)
             try:
                 check_learner(cast(Any, learner), windows)
@@ -323,7 +378,7 @@ class Setting:
         own = type(self)
         return (
             *ENGINE, PairedWindows, WindowReader,
-            own.data, own.reader, own.episodes, own.learner_config, own.train,
+            own.data, own.reader, own.episodes, own.learner_config, own.fresh, own.train,
         )  # fmt: skip
 
     def facts(self, budget: Budget) -> dict[str, str]:

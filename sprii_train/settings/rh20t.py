@@ -46,11 +46,9 @@ class SceneSetting(Setting):
         table, joint = self.episodes(store, "train"), config.context == "joint"
         return ScenePairs(self.reader(store, config), table, donors=donors, pairs=pairs, seed=seed, joint=joint)
 
-    def fresh(self, store: Store, config: Any, *, seed: int) -> MultimodalPredictor:
-        """A learner with the first weights of a seed, told how pictures are distributed."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            learner = MultimodalPredictor(config)
+    def fresh(self, store: Store, config: Any) -> MultimodalPredictor:
+        """A learner with first weights, told how pictures are distributed."""
+        learner = MultimodalPredictor(config)
         if config.image:
             learner.standardise(*self.reader(store, config).picture_statistics())
         return learner
@@ -68,7 +66,8 @@ class SceneSetting(Setting):
     ) -> nn.Module:
         """The learner of a config, trained under a recipe."""
         data = self.data(store, config, recipe, pairs=train.pairs, seed=train.seed)
-        learner = self.fresh(store, config, seed=train.seed)
+        torch.manual_seed(train.seed)
+        learner = self.fresh(store, config)
         torch.manual_seed(train.seed)
         if config.context == "joint":  # as many queries: their donors are no windows of the batch
             train = replace(train, pairs=train.pairs // 2)
@@ -77,7 +76,8 @@ class SceneSetting(Setting):
     def check_learner(self, store: Store, recipe: Recipe, config: Any) -> None:
         """Try a learner's operations on a few pairs of a recipe, before anything is trained; see `Setting`."""
         config = self.learner_config(config, recipe)
-        learner = self.fresh(store, config, seed=0)
+        with torch.random.fork_rng(devices=[]):
+            learner = self.fresh(store, config)
         check_learner(learner, self.data(store, config, recipe, pairs=4, seed=0)(0))
 
     def code(self) -> tuple[Any, ...]:

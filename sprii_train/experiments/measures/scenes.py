@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from sprii_train.experiments.sources import Source
@@ -32,7 +33,9 @@ def scenes(source: Source) -> dict[str, Any]:
     setting: Any = source.setting
     reader = source.reader
     assert isinstance(reader, SceneReader)
-    blank = setting.fresh(source.store, source.learner.config, seed=source.seed).eval()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(source.seed)
+        blank = setting.fresh(source.store, source.learner.config).eval()
     row: dict[str, Any] = {
         "data": str(getattr(source.store, "origin", {}).get("kind", "recorded")),
         "errors": {},
