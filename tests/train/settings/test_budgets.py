@@ -61,7 +61,7 @@ def test_every_setting_can_be_checked_in_seconds_and_reproduced(name: str):
 def test_states_differ_from_frames_in_the_observations_alone():
     states, quick = POKE.budget("states"), POKE.budget("quick")
     assert (states.learner.image, states.learner.observation_dim) == (0, 8)
-    seen = {"image": 0, "observation_dim": 8, "stem": JEPAConfig().stem, "patch": 0}
+    seen = {"image": 0, "observation_dim": 8, "stem": JEPAConfig().stem, "patch": 0, "frames": "raw"}
     assert replace(quick.learner, **seen) == states.learner
 
 
