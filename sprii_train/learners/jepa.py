@@ -52,10 +52,10 @@ class JEPAConfig:
         predictor_width: of the two hidden layers of q.
         dropout: in the Transformer.
         sigreg_weight, sigreg_slices: λ_reg and the number of random directions.
-        sigreg_samples: `step` tests the windows of each time step (N = 96), averaged, which is the paper's; `pooled` the
-            embeddings of all windows and times as one sample (N = 2592). The statistic is proportional to N off the
-            null, so `pooled` is 27 times as strong at one weight, and leaves the low rank at which quick budgets of
-            `step` stay.
+        sigreg_samples: `step` tests the windows of each time step (N = 96), averaged, which is the paper's; `pooled`
+            the embeddings of all windows and times as one sample (N = 2592). The statistic is proportional to N off
+            the null, so `pooled` is 27 times as strong at one weight, and leaves the low rank at which quick budgets
+            of `step` stay.
     """
 
     observation_dim: int = 4
