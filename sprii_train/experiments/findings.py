@@ -8,7 +8,7 @@ from typing import Any
 
 from sprii_envs.files import read_json
 from sprii_train.experiments.targets import TARGETS, Target, canonical
-from sprii_train.reports.claims import NOT_JUDGED, UNTESTED, Verdict
+from sprii_train.reports.claims import NOT_JUDGED, Verdict
 from sprii_train.reports.scoreboard import Entry, Run, Section, write_scoreboard
 
 INDEX = "index.html"
@@ -231,20 +231,19 @@ def _results(folder: Path) -> Iterable[Path]:
 
 def _entry(target: Target, runs: list[tuple[Run, str]], failures: Mapping[str, str]) -> Entry:
     """A target's statements as today's code has them; what a report lacks of them was not tested there."""
-    claims = [claim.text for claim in target.claims]
-    every = [Run(run.budget, run.sources, run.link, _ordered(target, claims, run.verdicts)) for run, _ in runs]
+    every = [Run(run.budget, run.sources, run.link, _ordered(target, run.verdicts)) for run, _ in runs]
     why = failures.get(target.label, "")
     if not every:
         told = why or "no report"
-        own = [Verdict(text, UNTESTED, told) for text in claims] + list(target.untested)
+        own = [claim.untested(told) for claim in target.claims] + list(target.untested)
         every, why = [Run("never run", 0, "", own)], ""
     return Entry(target.label, target.title, every, why)
 
 
-def _ordered(target: Target, claims: list[str], verdicts: Iterable[Verdict]) -> list[Verdict]:
+def _ordered(target: Target, verdicts: Iterable[Verdict]) -> list[Verdict]:
     found: dict[str, Any] = {verdict.text: verdict for verdict in verdicts}
     none = found.pop(NOT_JUDGED, None)
     told = none.evidence if none else "this report is older than the statement"
-    own = [found.pop(text, None) or Verdict(text, UNTESTED, told) for text in claims]
+    own = [found.pop(claim.text, None) or claim.untested(told) for claim in target.claims]
     own += [found.pop(each.text, None) or each for each in target.untested]
     return own + list(found.values())

@@ -68,6 +68,10 @@ class Claim:
             parts.append(f"paper {self.paper if isinstance(self.paper, str) else _number(self.paper)}")
         return f"{self.what} ({'; '.join(parts)})"
 
+    def untested(self, why: str) -> "Verdict":
+        """The verdict where there is no number to judge; its bounds stand beside it as beside any other."""
+        return Verdict(self.text, UNTESTED, f"{self.shows}: {why}")
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -136,13 +140,13 @@ def extreme(choose: Callable[..., float], parts: Sequence[Mapping[str, Any]]) ->
 def _judge(claim: Claim, by_seed: Mapping[int, Arms]) -> Verdict:
     sources = [arms for _, arms in sorted(by_seed.items()) if set(claim.arms) <= set(arms)]
     if not sources:
-        return Verdict(claim.text, UNTESTED, f"needs the arms {', '.join(claim.arms)}")
+        return claim.untested(f"needs the arms {', '.join(claim.arms)}")
     try:
         found, over = _intervals(claim, sources)
     except KeyError as missing:
-        return Verdict(claim.text, UNTESTED, f"the rows lack {missing}")
+        return claim.untested(f"the rows lack {missing}")
     except ArithmeticError as error:
-        return Verdict(claim.text, UNTESTED, f"its number cannot be computed: {error}")
+        return claim.untested(f"its number cannot be computed: {error}")
     outcomes = {outcome(each, above=claim.above, below=claim.below) for each in found}
     status = outcomes.pop() if len(outcomes) == 1 else OPEN
     evidence = f"{claim.shows}: {over}"

@@ -9,10 +9,12 @@ from sprii_train.learners.jepa import JEPAConfig
 from sprii_train.settings.base import SMOKE_NOTE, SMOKE_ROUTES, SMOKE_TRAIN, Budget, Built, Setting
 
 TINY = JEPAConfig(
-    image=32, stem=(16,), patch=8, frames="scaled", width=32, layers=1, heads=4, dropout=0.0, sigreg_slices=32
+    image=32, stem=(16,), patch=8, frames="scaled", width=32, layers=1, heads=4, dropout=0.0, sigreg_slices=32,
+    sigreg_samples="pooled",
 )  # fmt: skip
 NARROW = JEPAConfig(
-    image=32, stem=(64,), patch=8, frames="scaled", width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128
+    image=32, stem=(64,), patch=8, frames="scaled", width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128,
+    sigreg_samples="pooled",
 )  # fmt: skip
 
 POKE_BUDGETS = {
@@ -30,7 +32,9 @@ POKE_BUDGETS = {
         step_seconds=0.095,
     ),
     "states": Budget(
-        JEPAConfig(observation_dim=8, width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128),
+        JEPAConfig(
+            observation_dim=8, width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128, sigreg_samples="pooled"
+        ),
         TrainConfig(steps=4_000, learning_rate=1e-3, warmup=100, checkpoint_every=500),
         (0,),
         1,

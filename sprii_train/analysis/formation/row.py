@@ -43,7 +43,7 @@ class Formation:
     intervals: dict[str, Interval] = field(default_factory=dict)
 
     def row(self) -> dict[str, float]:
-        """`within`, `between`, `ratio`, `rho_drag`, `pdcor_drag`, and R² as `centroid_ridge_drag`, `window_mlp_drag` and so on."""
+        """`within`, `between`, `ratio`, `rho_drag`, `pdcor_drag`, and R² as `centroid_ridge_drag` and so on."""
         row = self.geometry._asdict()
         row |= {f"rho_{name}": value for name, value in self.rho.items()}
         row |= {f"pdcor_{name}": value for name, value in self.pdcor.items()}

@@ -26,9 +26,9 @@ def bottleneck(
 ) -> dict[str, Any]:
     """MSE of fresh readers by horizon, of wrong donors through the Persistent readers, and the decoder.
 
-    Errors are in training SDs of the state, `decode_h32`, and in raw units, `raw_decode_h32`. Decode and Oracle read the
-    property itself, as the decoder's printed errors do. The row has means; errors of every reader by system, (R, N, K),
-    in SDs, and the decoder's squared errors, (N,), are kept beside the model.
+    Errors are in training SDs of the state, `decode_h32`, and in raw units, `raw_decode_h32`. Decode and Oracle read
+    the property itself, as the decoder's printed errors do. The row has means; errors of every reader by system,
+    (R, N, K), in SDs, and the decoder's squared errors, (N,), are kept beside the model.
     """
     cases = window_cases(source, horizons, WINDOWS)
     seeds = tuple(range(source.cell.readers.count))

@@ -84,8 +84,8 @@ def _pictures(rows: Sequence[Row]) -> list[Picture]:
         Picture(
             "readers",
             "Readers by horizon",
-            "Left: MSE in training SDs of the state. Right: Decode − Persistent; above 0 the code itself is worth more than the drag that "
-            "is decoded from it.",
+            "Left: MSE in training SDs of the state. Right: Decode − Persistent; above 0 the code itself is worth more "
+            "than the drag that is decoded from it.",
             reader_horizons(HORIZONS, means, list(_gaps(errors).values()), "Decode − Persistent (10⁻⁴)"),
         )
     ]

@@ -1,9 +1,12 @@
 """`docs/claims.md` is what the code judges; `python tests/train/experiments/test_claims_page.py` writes it anew."""
 
+import json
+import math
+import re
 from pathlib import Path
 
 from sprii_train.experiments.targets import TARGETS
-from sprii_train.reports.claims import Claim
+from sprii_train.reports.claims import Claim, judge
 from sprii_train.reports.page import RULE
 
 PAGE = Path(__file__).parents[3] / "docs" / "claims.md"
@@ -43,6 +46,22 @@ def render() -> str:
 
 def test_the_page_of_claims_is_that_of_the_code():
     assert PAGE.read_text(encoding="utf-8") == render(), f"python {__file__} writes it anew"
+
+
+def test_every_statement_has_a_margin_that_stands_beside_every_verdict():
+    """A bound that can fail, in words before what was measured: in what would be judged, and in every kept report."""
+    margin = re.compile(r"\((> |< |−?[\d.e+−]+ to −?[\d.e+−]+)")
+    for label, claims in tables().items():
+        for claim in claims:
+            assert math.isfinite(claim.above) or math.isfinite(claim.below), (label, claim.text)
+            for evidence in (claim.shows, claim.untested("no report").evidence, judge([claim], [])[0].evidence):
+                assert margin.search(evidence), (label, evidence)
+    kept = sorted(PAGE.parent.joinpath("results").rglob("results.json"))
+    verdicts = [(path, v) for path in kept for v in json.loads(path.read_text()).get("verdicts", [])]
+    assert len(verdicts) > 100
+    for path, verdict in verdicts:
+        if verdict["verdict"] != "not tested":
+            assert margin.search(verdict["evidence"]), (path, verdict)
 
 
 if __name__ == "__main__":

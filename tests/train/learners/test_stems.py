@@ -190,7 +190,7 @@ def test_the_learner_does_not_mix_windows_but_in_its_batch_norm():
 
 
 def test_a_snapshot_batch_norm_against_torchs_own():
-    """Before an update's statistics are in, it is torch's batch norm in evaluation; after it, one that saw the histories."""
+    """Before an update's statistics are in, it is torch's norm in evaluation; after it, one that saw the histories."""
     torch.manual_seed(0)
     norm, torchs = SnapshotNorm(5), nn.BatchNorm1d(5)
     with torch.no_grad():

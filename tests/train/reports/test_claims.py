@@ -214,14 +214,14 @@ def test_missing_arm_is_not_tested():
 def test_rows_of_an_older_report_leave_newer_claims_untested():
     newer = dataclasses.replace(HIGHER, measure=lambda arms: arms["a"]["later"])
     (verdict,) = judge([newer], rows(1, 2))
-    assert (verdict.status, verdict.evidence) == ("not tested", "the rows lack 'later'")
+    assert (verdict.status, verdict.evidence) == ("not tested", f"{newer.shows}: the rows lack 'later'")
 
 
 def test_a_number_that_cannot_be_computed_is_not_tested():
     claim = Claim("A ratio", ("a",), lambda arms: 1.0 / arms["a"]["zero"], "a ratio", above=1, null=0.0)
     (verdict,) = judge([claim], [{"arm": "a", "seed": 0, "zero": 0.0}])
     assert (verdict.status, verdict.evidence) == (
-        "not tested", "its number cannot be computed: float division by zero",
+        "not tested", "a ratio (> 1; without information 0): its number cannot be computed: float division by zero",
     )  # fmt: skip
 
 
