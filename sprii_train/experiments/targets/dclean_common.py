@@ -37,7 +37,6 @@ LEARNERS = {
 """Arm → name, with the updates of the paper's budget where a learner has several."""
 
 ARMS = tuple(arm for arm in LEARNERS if arm in EVERY_RECIPE)
-OTHERS = ARMS[1:]
 
 CONTROLS = {
     "matched": "Matched",
@@ -192,7 +191,7 @@ def _part(above: tuple[str, str], below: tuple[str, str], k: int = -1) -> dict[s
     return {"measure": measure, "interval": found, "ratio": True}
 
 
-_LEAD = {
+LEAD = {
     "structure": (0.95, None, None),
     "cadm-offline": (0.9, 0.663, 0.945),
     "fcrl": (0.5, 0.113, 0.256),
@@ -204,10 +203,10 @@ _LEAD = {
 }
 """Arm → bound of SPRII's error ÷ its own at the last horizon, and the paper's; and the paper's largest of all."""
 
-_USE = {SPRII: 0.342, "cadm-offline": 0.328, "fcrl": 0.363, "nod-states": 0.437, "dali-160k": 0.41, "tds": 0.346}
+USE = {SPRII: 0.342, "cadm-offline": 0.34, "fcrl": 0.362, "nod-states": 0.436, "dali-160k": 0.41, "tds": 0.346}
 """Arm → the paper's larger of Matched ÷ Null and Null ÷ Wrong at the last horizon."""
 
-_PROBE = {"cadm-offline": (0.9, 0.974), "dali-160k": (0.5, 0.785), "tds": (0.9, 0.974)}
+PROBE = {"cadm-offline": (0.9, 0.974), "dali-160k": (0.5, 0.785), "tds": (0.9, 0.974)}
 """Arm → least R² of the drag, and the paper's."""
 
 
@@ -218,66 +217,69 @@ def _probe(arm: str) -> dict[str, Any]:
     }
 
 
-CLAIMS = (
-    *(
+def claims(arms: Sequence[str]) -> tuple[Claim, ...]:
+    """The statements on these arms, SPRII's among them."""
+    return (
+        *(
+            Claim(
+                f"SPRII's error at h{LAST} is {'far ' if bound == 0.5 else ''}below that of {LEARNERS[arm]}",
+                (SPRII, arm),
+                **_part((SPRII, "matched"), (arm, "matched")),
+                what="ratio of raw-state MSE",
+                below=bound,
+                paper=paper,
+                null=1.0,
+            )
+            for arm, (bound, paper, _) in LEAD.items()
+            if arm in arms
+        ),
+        *(
+            Claim(
+                f"SPRII's error is below that of {LEARNERS[arm]} at every horizon",
+                (SPRII, arm),
+                **extreme(max, [_part((SPRII, "matched"), (arm, "matched"), k) for k in range(len(HORIZONS))]),
+                what="largest ratio of raw-state MSE",
+                below=1.0,
+                paper=paper,
+                null=1.0,
+            )
+            for arm, (_, _, paper) in LEAD.items()
+            if arm in arms and paper is not None
+        ),
+        *(
+            Claim(
+                f"{LEARNERS[arm]}: readers use the history, whose error is Matched < Null < Fixed Wrong at h{LAST}",
+                (arm,),
+                **extreme(max, [_part((arm, "matched"), (arm, "null")), _part((arm, "null"), (arm, "wrong"))]),
+                what="larger of the ratios Matched ÷ Null and Null ÷ Wrong",
+                below=0.8,
+                paper=USE.get(arm),
+                null=1.0,
+            )
+            for arm in arms
+        ),
         Claim(
-            f"SPRII's error at h{LAST} is {'far ' if bound == 0.5 else ''}below that of {LEARNERS[arm]}",
-            (SPRII, arm),
-            **_part((SPRII, "matched"), (arm, "matched")),
+            f"Training is what SPRII's code is worth: its error at h{LAST} is far below that of its first weights",
+            (SPRII,),
+            **_part((SPRII, "matched"), (SPRII, "untrained")),
             what="ratio of raw-state MSE",
-            below=bound,
-            paper=paper,
+            below=0.5,
             null=1.0,
-        )
-        for arm, (bound, paper, _) in _LEAD.items()
-        if arm in OTHERS
-    ),
-    *(
-        Claim(
-            f"SPRII's error is below that of {LEARNERS[arm]} at every horizon",
-            (SPRII, arm),
-            **extreme(max, [_part((SPRII, "matched"), (arm, "matched"), k) for k in range(len(HORIZONS))]),
-            what="largest ratio of raw-state MSE",
-            below=1.0,
-            paper=paper,
-            null=1.0,
-        )
-        for arm, (_, _, paper) in _LEAD.items()
-        if arm in OTHERS and paper is not None
-    ),
-    *(
-        Claim(
-            f"{LEARNERS[arm]}: readers use the history, whose error is Matched < Null < Fixed Wrong at h{LAST}",
-            (arm,),
-            **extreme(max, [_part((arm, "matched"), (arm, "null")), _part((arm, "null"), (arm, "wrong"))]),
-            what="larger of the ratios Matched ÷ Null and Null ÷ Wrong",
-            below=0.8,
-            paper=_USE.get(arm),
-            null=1.0,
-        )
-        for arm in ARMS
-    ),
-    Claim(
-        f"Training is what SPRII's code is worth: its error at h{LAST} is far below that of its first weights",
-        (SPRII,),
-        **_part((SPRII, "matched"), (SPRII, "untrained")),
-        what="ratio of raw-state MSE",
-        below=0.5,
-        null=1.0,
-    ),
-    *(
-        Claim(
-            f"{LEARNERS[arm]}: a larger error is no lack of drag in its codes",
-            (arm,),
-            **_probe(arm),
-            what="R² of log γ",
-            above=least,
-            paper=paper,
-        )
-        for arm, (least, paper) in _PROBE.items()
-        if arm in ARMS
-    ),
-)
+        ),
+        *(
+            Claim(
+                f"{LEARNERS[arm]}: a larger error is no lack of drag in its codes",
+                (arm,),
+                **_probe(arm),
+                what="R² of log γ",
+                above=least,
+                paper=paper,
+            )
+            for arm, (least, paper) in PROBE.items()
+            if arm in arms
+        ),
+    )
+
 
 D_CLEAN_COMMON_TARGETS = (
     Target(
@@ -285,7 +287,7 @@ D_CLEAN_COMMON_TARGETS = (
         "D-Clean: learners under a common reader",
         (Group("d-clean", ARMS, (MEASURE,)),),
         _tables,
-        CLAIMS,
+        claims(ARMS),
         _pictures,
         "The reader is the paper's: 96 cases an update, presents at the nine observations 23 to 31, AdamW at 3e-4 with "
         "decay 0.05, and twice as many updates as other readers of the budget, 20,000 at the paper's. Validation "
