@@ -65,6 +65,7 @@ def plain(codes: torch.Tensor, panel: Panel, config: CommonConfig, seed: int) ->
             torch.cat([start.by_case.weight[0], start.by_action.weight[0], start.by_horizon.weight[0]]).T
         )
         for layer, own in ((first, start.by_case), (second, start.second), (last, start.last)):
+            assert own.bias is not None
             layer.bias.copy_(own.bias[0, 0])
         second.weight.copy_(start.second.weight[0].T)
         last.weight.copy_(start.last.weight[0].T)
