@@ -49,6 +49,7 @@ FINDINGS = (
             "tab:nod-mechanism",
             "tab:burgers-adaptation-cost",
             "tab:coda-host-results",
+            "tab:dclean-all-budgets",
         ),
         (
             "TDS, FCRL, CPC, RSSM and other encoders on SpringWorld",

@@ -7,7 +7,6 @@ import torch
 
 from sprii_train.experiments.measures.formation import formation
 from sprii_train.experiments.sources import Source
-from sprii_train.learners import learner_of
 
 
 def untrained(source: Source) -> dict[str, Any]:
@@ -17,7 +16,6 @@ def untrained(source: Source) -> dict[str, Any]:
 
 def first_weights(source: Source) -> Any:
     """The learner of a source as it began."""
-    config = source.learner.config
     with torch.random.fork_rng():
         torch.manual_seed(source.seed)
-        return learner_of(config)[1](config).eval()
+        return source.setting.fresh(source.store, source.learner.config).eval()

@@ -11,6 +11,7 @@ from sprii_train.reports.value_figures import (
     prefix_curves,
     reader_horizons,
     reductions,
+    source_horizons,
 )
 
 HORIZONS = (1, 4, 16)
@@ -33,6 +34,24 @@ def test_readers_by_horizon():
     segments = right.collections[0].get_segments()
     np.testing.assert_allclose([(s[0, 1], s[1, 1]) for s in segments], [(-0.4, -0.1), (0.1, 0.4), (0.4, 0.7)])
     assert right.get_ylabel() == "Decode − Persistent"
+    assert png(figure)[:4] == b"\x89PNG"
+
+
+def test_a_line_a_learner_with_its_intervals():
+    curves = {
+        name: [interval(v, 0.01) for v in (level, 2 * level, 4 * level)] for name, level in (("A", 0.1), ("B", 0.2))
+    }
+    figure = source_horizons(HORIZONS, curves, {"no code": (0.5, 0.6, 0.7)})
+    (axis,) = figure.axes
+    assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
+    lines = {line.get_ydata()[0]: line for line in axis.lines if line.get_linestyle() in ("-", "--")}
+    assert lines[0.1].get_ydata().tolist() == [0.1, 0.2, 0.4]
+    assert lines[0.5].get_ydata().tolist() == [0.5, 0.6, 0.7]
+    assert lines[0.5].get_linestyle() == "--"
+    segments = axis.collections[1].get_segments()
+    np.testing.assert_allclose([(s[0, 1], s[1, 1]) for s in segments], [(0.19, 0.22), (0.39, 0.42), (0.79, 0.82)])
+    (legend,) = figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == {"A", "B", "no code"}
     assert png(figure)[:4] == b"\x89PNG"
 
 
