@@ -21,7 +21,9 @@ from sprii_train.learners.jepa import Context
 from sprii_train.protocol import Objective
 
 ALIGN = Objective(lambda_p=1.0)
-JOINT = Objective(lambda_p=1.0, lambda_x=0.1)
+CROSS = Objective(lambda_x=0.1, cross_directions="one")
+JOINT = Objective(lambda_p=1.0, lambda_x=0.1, cross_directions="one")
+"""The controlled learners' recipient half is predicted with the donor half's context, and not the other way round."""
 LINKED = "linked"
 """The kernel of recipes whose donors come from a graph over training episodes; see `experiments.graphs`."""
 SHIFTED = "shifted"
@@ -201,7 +203,7 @@ RECIPES: dict[str, Recipe] = _named(
     Recipe("structure", "Structure", Objective()),
     Recipe("same-rollout", "Same-rollout alignment", ALIGN, relation=SAME_ROLLOUT),
     Recipe("align", "Align", ALIGN),
-    Recipe("cross", "Cross", Objective(lambda_x=0.1)),
+    Recipe("cross", "Cross", CROSS),
     Recipe("align-cross", "Align + Cross", JOINT),
     Recipe("align-random", "Align–Random", ALIGN, kernel=Derangement()),
     Recipe("supervised", "Supervised γ", Objective(), context="supervised"),
@@ -228,7 +230,7 @@ POKE_RECIPES: dict[str, Recipe] = _named(
 
 SPRING_RECIPES: dict[str, Recipe] = _named(
     *(
-        Recipe(f"weights-{p:g}-{x:g}", f"λp {p:g}, λx {x:g}", Objective(lambda_p=p, lambda_x=x))
+        Recipe(f"weights-{p:g}-{x:g}", f"λp {p:g}, λx {x:g}", Objective(lambda_p=p, lambda_x=x, cross_directions="one"))
         for p, x in ((0.25, 0.1), (4.0, 0.1), (1.0, 0.025), (1.0, 0.4))
     )
 )

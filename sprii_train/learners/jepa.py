@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from sprii_envs.arguments import check, choice, instance, integer, integers, number
 from sprii_train.distributed import gather
-from sprii_train.learners.stems import ImageStem, SnapshotNorm, StateStem, causal_frames
-from sprii_train.modules import BatchNorm1d, CausalBlock
+from sprii_train.learners.stems import FrameNorm, ImageStem, Snapshot, SnapshotNorm, causal_frames
+from sprii_train.modules import BatchNorm1d, CausalBlock, perceptron
 from sprii_train.objectives import sigreg, sigreg_directions
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
@@ -35,14 +35,20 @@ class JEPAConfig:
     Attributes:
         observation_dim, action_dim: sizes of the state and action.
         image: side of square frames; 0 is a learner of states.
-        stem: channels of the frames' stride-2 convolutions; the paper's SpringWorld stem is deeper.
+        stem: channels of the frames' stride-2 convolutions; the paper's are four, whatever the side.
         patch: side of the disjoint patches that the first block of the stem reads instead; 0 is a convolution.
+        frames: `raw`, in [0, 1] as the paper's learners see them, or `scaled` (`FrameNorm`), without which a cheap stem
+            sees no velocities within a quick budget.
+        norm: of the embeddings: `batch`, by all history and target frames of the update, or `snapshot`
+            (`SnapshotNorm`), by statistics of before it, which is SpringWorld's.
         label_dim: number of supervised labels (context `supervised` only).
         context: `split` (z_s, z_p), `monolithic` (Native) or `supervised`.
         history: observations in a window.
         horizons: prediction horizons in steps, increasing.
         embedding, persistent, current, action_feature, horizon_feature: feature sizes.
+        observation_width: of the two hidden layers of the encoder of states.
         width, layers, heads: of the history Transformer; its feed-forward blocks are 4 × width.
+        head_width: of the hidden layer behind the Transformer.
         predictor_width: of the two hidden layers of q.
         dropout: in the Transformer.
         sigreg_weight, sigreg_slices: λ_reg and the number of random directions.
@@ -56,6 +62,8 @@ class JEPAConfig:
     image: int = 0
     stem: tuple[int, ...] = (32, 64, 128, 256)
     patch: int = 0
+    frames: Literal["raw", "scaled"] = "raw"
+    norm: Literal["batch", "snapshot"] = "batch"
     label_dim: int = 1
     context: Context = "split"
     history: int = 24
@@ -65,9 +73,11 @@ class JEPAConfig:
     current: int = 64
     action_feature: int = 32
     horizon_feature: int = 32
+    observation_width: int = 192
     width: int = 192
     layers: int = 4
     heads: int = 8
+    head_width: int = 128
     predictor_width: int = 256
     dropout: float = 0.1
     sigreg_weight: float = 0.02
@@ -77,13 +87,15 @@ class JEPAConfig:
     def __post_init__(self) -> None:
         check(self, integer, "observation_dim", "action_dim", "label_dim", "history", "embedding", least=1)
         check(self, integer, "persistent", "current", "action_feature", "horizon_feature", "width", "layers", least=1)
-        check(self, integer, "heads", "predictor_width", "sigreg_slices", least=1)
+        check(self, integer, "observation_width", "heads", "head_width", "predictor_width", "sigreg_slices", least=1)
         check(self, integer, "image", "patch")
         check(self, integers, "stem", least=1)
         check(self, integers, "horizons", least=1, some=True)
         check(self, number, "dropout", least=0, below=1)
         check(self, number, "sigreg_weight", least=0)
         check(self, choice, "context", legal=("split", "monolithic", "supervised"))
+        check(self, choice, "frames", legal=("raw", "scaled"))
+        check(self, choice, "norm", legal=("batch", "snapshot"))
         check(self, choice, "sigreg_samples", legal=("pooled", "step"))
         factor = (self.patch or 2) * 2 ** (len(self.stem) - 1)
         if self.image and (not self.stem or self.image % factor):
@@ -102,13 +114,13 @@ class HistoryEncoder(nn.Module):
 
     def __init__(self, config: JEPAConfig, out: int) -> None:
         super().__init__()
-        self.action = nn.Linear(config.action_dim, config.action_feature)
+        self.action = perceptron(config.action_dim, config.action_feature, config.action_feature)
         self.token = nn.Linear(config.embedding + config.action_feature, config.width)
-        self.position = nn.Parameter(0.02 * torch.randn(config.history, config.width))
+        self.position = nn.Parameter(torch.zeros(config.history, config.width))
         self.blocks = nn.ModuleList(
             CausalBlock(config.width, config.heads, config.dropout) for _ in range(config.layers)
         )
-        self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, out)
+        self.head = perceptron(config.width, config.head_width, out)
 
     def forward(self, embeddings: Tensor, actions: Tensor, at: Tensor | None = None) -> Tensor:
         # A leading zero action pairs each later observation with the action that led to it.
@@ -118,7 +130,7 @@ class HistoryEncoder(nn.Module):
         for block in deep:
             x = block(x)
         x = top(x, "last" if at is None else at)
-        return self.head(self.norm(x[:, -1]))
+        return self.head(x[:, -1])
 
 
 class JEPA(nn.Module):
@@ -129,14 +141,13 @@ class JEPA(nn.Module):
     def __init__(self, config: JEPAConfig) -> None:
         super().__init__()
         self.config = c = instance("config", config, of=JEPAConfig)
-        hidden = c.embedding
+        self.observed = FrameNorm() if c.image and c.frames == "scaled" else None
         if c.image:
-            self.observed = SnapshotNorm()
             self.encoder = ImageStem(c.image, c.stem, c.embedding, c.patch)
         else:
-            self.encoder = StateStem(c.observation_dim, c.embedding)
+            self.encoder = perceptron(c.observation_dim, c.observation_width, c.observation_width, c.embedding)
         # Without this norm the embedding variance falls to 0.02: self error looks superb and nothing is learned.
-        self.encoder_norm = BatchNorm1d(c.embedding)
+        self.encoder_norm = BatchNorm1d(c.embedding) if c.norm == "batch" else SnapshotNorm(c.embedding)
         persistent = {
             "split": c.persistent,
             "monolithic": c.persistent + c.current,
@@ -146,17 +157,13 @@ class JEPA(nn.Module):
         context_dim = persistent[c.context]
         if c.context != "monolithic":
             context_dim += c.current
-            self.current = nn.Sequential(nn.Linear(c.embedding, hidden), nn.GELU(), nn.Linear(hidden, c.current))
+            self.current = perceptron(c.embedding, c.embedding, c.current)
         steps = c.horizons[-1]
         self.horizon = nn.Embedding(len(c.horizons), c.horizon_feature)
         mask = torch.arange(steps) < torch.tensor(c.horizons)[:, None]
         self.register_buffer("mask", mask.float(), persistent=False)
         w = c.predictor_width
-        self.predictor = nn.Sequential(
-            nn.Linear(context_dim + steps * (c.action_dim + 1) + c.horizon_feature, w), nn.GELU(),
-            nn.Linear(w, w), nn.GELU(),
-            nn.Linear(w, c.embedding),
-        )  # fmt: skip
+        self.predictor = perceptron(context_dim + steps * (c.action_dim + 1) + c.horizon_feature, w, w, c.embedding)
         self.directions_at = (0, 0)
 
     def at_step(self, seed: int, step: int) -> None:
@@ -164,18 +171,20 @@ class JEPA(nn.Module):
         self.directions_at = (seed, step)
 
     def after_step(self) -> None:
-        """Move the snapshot of observation statistics, after an update and never within it."""
-        if self.config.image:
-            self.observed.after_step()
+        """Move running statistics, after an update and never within it."""
+        for norm in (self.observed, self.encoder_norm):
+            if isinstance(norm, Snapshot):
+                norm.after_step()
 
     def embed(self, observations: Tensor, future: Tensor) -> Tensor:
         """Histories and targets as in `Windows` → embeddings (B, T + K, embedding), normalised in one pass."""
-        if self.config.image:
-            inputs = causal_frames(observations, future)
-            flat = self.encoder(self.observed(inputs, observations.shape[1] - 1).flatten(0, 1))
-        else:
-            inputs = torch.cat([observations, future], dim=1)
-            flat = self.encoder(inputs.flatten(0, -2))
+        inputs = causal_frames(observations, future) if self.config.image else torch.cat([observations, future], dim=1)
+        histories = inputs.shape[1] - future.shape[1]
+        if self.observed is not None:
+            inputs = self.observed(inputs, histories)
+        flat = self.encoder(inputs.flatten(0, 1))
+        if isinstance(self.encoder_norm, SnapshotNorm):
+            return self.encoder_norm(flat.unflatten(0, inputs.shape[:2]), histories)
         return self.encoder_norm(flat).unflatten(0, inputs.shape[:2])
 
     def prepare(self, windows: Windows) -> Batch:

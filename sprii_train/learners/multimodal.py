@@ -105,20 +105,22 @@ class JointHistory(HistoryEncoder):
 
     def __init__(self, config: JEPAConfig, out: int) -> None:
         super().__init__(config, out)
+        self.position = nn.Parameter(torch.zeros(2 * config.history, config.width))
         self.segment = nn.Parameter(0.02 * torch.randn(2, config.width))
 
     def forward(self, *history: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Embeddings (B, T, 128) and actions (B, T − 1, A) of the query, then those of the donor."""
         query, donor = history[:2], history[2:]
         x = torch.cat([self._tokens(*part) + s for part, s in zip((donor, query), self.segment, strict=True)], dim=1)
+        x = x + self.position
         *deep, top = self.blocks
         for block in deep:
             x = block(x)
-        return self.head(self.norm(top(x, "last")[:, -1]))
+        return self.head(top(x, "last")[:, -1])
 
     def _tokens(self, embeddings: Tensor, actions: Tensor) -> Tensor:
         actions = self.action(F.pad(actions, (0, 0, 1, 0)))
-        return self.token(torch.cat([embeddings, actions], dim=-1)) + self.position
+        return self.token(torch.cat([embeddings, actions], dim=-1))
 
 
 class MultimodalPredictor(nn.Module):

@@ -9,15 +9,6 @@ from torch import Tensor, nn
 from sprii_train.distributed import pooled
 
 
-class StateStem(nn.Sequential):
-    """Three-layer MLP of a state (n, S) → (n, out)."""
-
-    def __init__(self, observation_dim: int, out: int) -> None:
-        super().__init__(
-            nn.Linear(observation_dim, out), nn.GELU(), nn.Linear(out, out), nn.GELU(), nn.Linear(out, out)
-        )
-
-
 class ImageStem(nn.Module):
     """Stride-2 convolutions, one a channel count, then a linear projection of the whole map (`app:implementation`).
 
@@ -69,46 +60,82 @@ EVERY = 4
 """A snapshot's statistics are those of every so many frames of the histories: neighbours differ little."""
 
 
-class SnapshotNorm(nn.Module):
-    """Observations normalised by statistics that are fixed while an update is computed (`app:spring-profile`).
+class Snapshot(nn.Module):
+    """Running statistics that are fixed while an update is computed; `after_step` moves them to what it saw.
 
-    Channels are centred and scaled by the running mean and variance as they stood before the update; `after_step`
-    then moves these towards the statistics of the training histories that the update saw. The first update
-    sets them outright. No statistic depends on the batch that it normalises, and none has a gradient.
-
-    Frames are black but for a few discs, and differences are zero but at their edges: of SD 0.06 and 0.02 in
-    PokeWorld, 0.04 and 0.002 in SpringWorld. Unscaled, a stem does not see velocities within 10⁴ updates.
+    No statistic depends on the batch that it normalises, and none has a gradient.
     """
 
     mean: Tensor
     var: Tensor
+
+    def __init__(self, features: int, momentum: float, eps: float) -> None:
+        super().__init__()
+        self.momentum, self.eps = momentum, eps
+        self.register_buffer("mean", torch.zeros(features))
+        self.register_buffer("var", torch.ones(features))
+        self.seen: tuple[Tensor, Tensor] | None = None
+
+    def note(self, observed: Tensor, over: tuple[int, ...]) -> None:
+        """In training, remember mean and unbiased variance of what an update observed, of all ranks."""
+        if self.training:
+            observed = observed.detach().float()
+            variance, mean = torch.var_mean(observed, dim=over)
+            self.seen = pooled(mean, variance, observed.numel() // len(mean))
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Move the snapshot; without effect when no training batch was seen since the last call."""
+        if self.seen is not None:
+            self.mean.lerp_(self.seen[0], self.momentum)
+            self.var.lerp_(self.seen[1], self.momentum)
+            self.seen = None
+
+
+class SnapshotNorm(Snapshot):
+    """The batch norm of embeddings with the statistics of before the update (SpringWorld's, `app:spring-profile`).
+
+    Histories and targets are normalised alike; the running statistics move to those of the histories alone.
+    """
+
+    def __init__(self, features: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
+        super().__init__(features, momentum, eps)
+        self.weight, self.bias = nn.Parameter(torch.ones(features)), nn.Parameter(torch.zeros(features))
+
+    def forward(self, embeddings: Tensor, histories: int) -> Tensor:
+        """(B, T, features) → the same; of T the first `histories` move the statistics."""
+        self.note(embeddings[:, :histories], (0, 1))
+        scale = self.weight * (self.var + self.eps).rsqrt()
+        return ((embeddings.float() - self.mean) * scale + self.bias).to(embeddings.dtype)
+
+
+class FrameNorm(Snapshot):
+    """Both channels of frames centred and scaled by running statistics; the first update sets these outright.
+
+    Frames are black but for a few discs, and differences are zero but at their edges: of SD 0.06 and 0.02 in
+    PokeWorld, 0.04 and 0.002 in SpringWorld. Unscaled, a narrow stem does not see velocities within 10⁴ updates.
+    """
+
     steps: Tensor
 
     def __init__(self, channels: int = 2, momentum: float = 0.1, eps: float = 1e-8) -> None:
-        super().__init__()
-        self.momentum, self.eps = momentum, eps
-        self.register_buffer("mean", torch.zeros(channels))
-        self.register_buffer("var", torch.ones(channels))
+        super().__init__(channels, momentum, eps)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
-        self.seen: tuple[Tensor, Tensor] | None = None
 
     def forward(self, frames: Tensor, histories: int) -> Tensor:
         """Normalise (B, T, channels, H, W) in place; in training, note statistics of the first `histories` of T."""
-        if self.training:
-            observed = frames[:, :histories:EVERY].float()
-            variance, mean = torch.var_mean(observed, dim=(0, 1, 3, 4))
-            self.seen = pooled(mean, variance, observed.numel() // len(mean))
+        self.note(frames[:, :histories:EVERY], (0, 1, 3, 4))
         scale = torch.where(self.var > 0, self.var + self.eps, 1.0).rsqrt()  # a constant channel is centred alone
         shape = (-1, 1, 1)
         return frames.mul_(scale.to(frames.dtype).view(shape)).sub_((self.mean * scale).to(frames.dtype).view(shape))
 
     @torch.no_grad()
     def after_step(self) -> None:
-        """Move the snapshot; without effect when no training batch was seen since the last call."""
-        if self.seen is None:
-            return
-        rate = 1.0 if self.steps == 0 else self.momentum
-        self.mean.lerp_(self.seen[0], rate)
-        self.var.lerp_(self.seen[1], rate)
-        self.steps += 1
-        self.seen = None
+        """Move the snapshot, all the way in the first update."""
+        if self.seen is not None and self.steps == 0:
+            self.mean.copy_(self.seen[0])
+            self.var.copy_(self.seen[1])
+            self.seen, self.steps = None, self.steps.add_(1)
+        elif self.seen is not None:
+            super().after_step()
+            self.steps += 1

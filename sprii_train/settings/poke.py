@@ -9,9 +9,11 @@ from sprii_train.learners.jepa import JEPAConfig
 from sprii_train.settings.base import SMOKE_NOTE, SMOKE_ROUTES, SMOKE_TRAIN, Budget, Built, Setting
 
 TINY = JEPAConfig(
-    image=32, stem=(16,), patch=8, width=32, layers=1, heads=4, dropout=0.0, sigreg_slices=32
+    image=32, stem=(16,), patch=8, frames="scaled", width=32, layers=1, heads=4, dropout=0.0, sigreg_slices=32
 )  # fmt: skip
-NARROW = JEPAConfig(image=32, stem=(64,), patch=8, width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128)
+NARROW = JEPAConfig(
+    image=32, stem=(64,), patch=8, frames="scaled", width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128
+)  # fmt: skip
 
 POKE_BUDGETS = {
     "smoke": Budget(

@@ -1,5 +1,7 @@
 """The controlled JEPA: shapes, what may see what, the native loss by hand, and its size."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny import HISTORY, HORIZONS, JEPA_CONFIG, jepa_config
@@ -103,7 +105,7 @@ def test_history_pairs_an_observation_with_the_action_before_it(windows: Windows
     x = torch.stack(x, dim=1)
     for block in h.blocks:
         x = block(x)
-    expected = h.head(h.norm(x))[:, -1]
+    expected = h.head(x)[:, -1]
     torch.testing.assert_close(learner.encode_history((e, actions)), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -124,9 +126,11 @@ def test_supervised_context(windows: Windows):
     assert windows.labels is not None
     mse = sum((codes.z_p[i, 0].item() - windows.labels[i, 0].item()) ** 2 for i in range(N)) / N
     assert parts["supervised"].item() == pytest.approx(mse, rel=1e-5)
-    (through_q,) = torch.autograd.grad(parts["self"], learner.history.head.weight, retain_graph=True, allow_unused=True)
+    (through_q,) = torch.autograd.grad(
+        parts["self"], learner.history.head[-1].weight, retain_graph=True, allow_unused=True
+    )
     assert through_q is None
-    (through_labels,) = torch.autograd.grad(loss, learner.history.head.weight)
+    (through_labels,) = torch.autograd.grad(loss, learner.history.head[-1].weight)
     assert through_labels.abs().max() > 0
     with pytest.raises(ValueError, match="needs labels"):
         training_loss(learner, windows._replace(labels=None), Objective())
@@ -147,7 +151,8 @@ def parameters_by_hand(c: JEPAConfig) -> int:
     w, e = c.width, c.embedding
     z_p = {"split": c.persistent, "monolithic": c.persistent + c.current, "supervised": c.label_dim}[c.context]
     z_s = 0 if c.context == "monolithic" else c.current
-    encoder = linear(c.observation_dim, e) + 2 * linear(e, e) + 2 * e
+    o, f = c.observation_width, c.action_feature
+    encoder = linear(c.observation_dim, o) + linear(o, o) + linear(o, e) + 2 * e
     if c.image:
         side, blocks = c.image, zip((2, *c.stem), c.stem, strict=False)
         encoder = 2 * e
@@ -156,21 +161,39 @@ def parameters_by_hand(c: JEPAConfig) -> int:
             encoder, side = encoder + linear(before * kernel * kernel, after), side // shrink
         encoder += linear(c.stem[-1] * side * side, e)
     block = 2 * 2 * w + linear(w, 3 * w) + linear(w, w) + linear(w, 4 * w) + linear(4 * w, w)
-    history = linear(c.action_dim, c.action_feature) + linear(e + c.action_feature, w) + c.history * w
-    history += c.layers * block + 2 * w + linear(w, z_p)
+    history = linear(c.action_dim, f) + linear(f, f) + linear(e + f, w) + c.history * w
+    history += c.layers * block + linear(w, c.head_width) + linear(c.head_width, z_p)
     current = 0 if c.context == "monolithic" else linear(e, e) + linear(e, z_s)
     q_in = z_s + z_p + c.horizons[-1] * (c.action_dim + 1) + c.horizon_feature
     q = linear(q_in, c.predictor_width) + linear(c.predictor_width, c.predictor_width) + linear(c.predictor_width, e)
     return encoder + history + current + q + len(c.horizons) * c.horizon_feature
 
 
-def test_size():
-    """The paper's D-Clean learner has 2,038,784 parameters; small ones follow the same sum."""
+def size(config: JEPAConfig) -> int:
+    return sum(p.numel() for p in JEPA(config).parameters())
 
-    def size(config: JEPAConfig) -> int:
-        return sum(p.numel() for p in JEPA(config).parameters())
 
-    assert size(JEPAConfig()) == parameters_by_hand(JEPAConfig()) == 2_038_784
+SPRING_CONFIG, POKE_CONFIG = JEPAConfig(image=128, history=96), JEPAConfig(image=64)
+
+
+@pytest.mark.parametrize(
+    ("config", "split", "native"),
+    [(SPRING_CONFIG, 4_525_632, 4_509_120), (POKE_CONFIG, 2_938_944, 2_922_432), (JEPAConfig(), 2_089_120, 2_072_608)],
+    ids=["SpringWorld at 128 px", "PokeWorld at 64 px", "D-Clean"],
+)
+def test_size_of_the_papers_learners(config: JEPAConfig, split: int, native: int):
+    """To the unit; Native has a head of 128 outputs and no transient branch."""
+    assert size(config) == parameters_by_hand(config) == split
+    assert size(replace(config, context="monolithic")) == native
+    parts = {name: sum(p.numel() for p in part.parameters()) for name, part in JEPA(config).named_children()}
+    stems = {128: 2_485_664, 64: 912_800, 0: 62_976}
+    assert parts.pop("encoder") + parts.pop("encoder_norm") == stems[config.image]
+    assert parts == {
+        "history": 1_844_480 + 192 * config.history, "current": 24_768, "predictor": 152_192, "horizon": 96,
+    }  # fmt: skip
+
+
+def test_size_by_hand():
     for context in ("split", "monolithic", "supervised"):
         config = jepa_config(context=context, label_dim=2)
         assert size(config) == parameters_by_hand(config)
@@ -194,6 +217,8 @@ def test_bfloat16_forward(windows: Windows):
     ("changes", "message"),
     [
         ({"context": "both"}, "context is 'both'; legal: split, monolithic, supervised"),
+        ({"frames": "white"}, "frames is 'white'; legal: raw, scaled"),
+        ({"norm": "layer"}, "norm is 'layer'; legal: batch, snapshot"),
         ({"sigreg_samples": "all"}, "sigreg_samples is 'all'; legal: pooled, step"),
         ({"width": 10, "heads": 4}, "width 10 must be a multiple of heads 4"),
         ({"horizons": ()}, "horizons"),
@@ -223,7 +248,7 @@ def frames(n: int = N) -> Windows:
     return Windows(seen, actions, future, planned)
 
 
-PIXELS = {"image": 16, "stem": (3, 5)}
+PIXELS = {"image": 16, "stem": (3, 5), "frames": "scaled"}
 
 
 @pytest.mark.parametrize("context", ["split", "monolithic"])
@@ -320,7 +345,7 @@ def test_an_own_context_is_the_plain_one_of_the_episode_so_far(windows: Windows)
         x = (h.token(x) + h.position[: anchor + 1])[None]
         for block in h.blocks:
             x = block(x)
-        torch.testing.assert_close(codes.z_p[row], h.head(h.norm(x))[0, -1], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(codes.z_p[row], h.head(x)[0, -1], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -369,6 +394,8 @@ def test_relations_compare_and_exchange_whole_episodes(windows: Windows, directi
 def test_cross_with_itself_is_the_self_loss_where_the_whole_episode_was_seen(windows: Windows):
     for anchors, equal in ((torch.full((N,), HISTORY - 1), True), (ANCHORS, False)):
         learner, given = anchored(windows, "states", anchors)
+        with torch.no_grad():
+            learner.history.head[-1].weight.mul_(30.0)  # a fresh code is small and hardly moves a prediction
         same = Windows(*(None if f is None else torch.cat([f[: N // 2], f[: N // 2]]) for f in given))
         _, parts = training_loss(learner, same, Objective(lambda_x=1.0))
         assert (abs(float(parts["cross"] / parts["self"]) - 1.0) < 1e-5) == equal

@@ -1,5 +1,6 @@
 """Stems against torch's own layers, causal frames against the environments' pixels, the snapshot norm by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -17,18 +18,10 @@ from sprii_train.checkpoints import read_tensors
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import TrainConfig, fit
 from sprii_train.learners import JEPA
-from sprii_train.learners.stems import EVERY, ImageStem, SnapshotNorm, StateStem, causal_frames
+from sprii_train.learners.stems import EVERY, FrameNorm, ImageStem, SnapshotNorm, causal_frames
 from sprii_train.protocol import Objective, Windows, training_loss
 
 HORIZONS = (1, 4, 16)
-
-
-def test_state_stem_is_three_linear_layers():
-    torch.manual_seed(0)
-    stem, x = StateStem(4, 6), torch.randn(5, 4)
-    a, b, c = (layer for layer in stem if isinstance(layer, nn.Linear))
-    torch.testing.assert_close(stem(x), c(F.gelu(b(F.gelu(a(x))))))
-    assert [tuple(layer.weight.shape) for layer in (a, b, c)] == [(6, 4), (6, 6), (6, 6)]
 
 
 def test_image_stem_halves_at_every_convolution():
@@ -113,7 +106,7 @@ def test_causal_frames_by_hand():
     assert causal_frames(seen, future[:, :0]).shape == (3, 4, 2, 4, 4)
 
 
-# SnapshotNorm
+# FrameNorm
 
 
 def normalised(frames: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
@@ -121,7 +114,7 @@ def normalised(frames: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> t
 
 
 def test_statistics_of_a_constant_channel_have_scale_1():
-    norm, still = SnapshotNorm(), torch.zeros(2, 4, 2, 3, 3)
+    norm, still = FrameNorm(), torch.zeros(2, 4, 2, 3, 3)
     still[:, :, 0] = torch.rand(2, 4, 3, 3)
     norm(still.clone(), 4)
     norm.after_step()
@@ -131,7 +124,7 @@ def test_statistics_of_a_constant_channel_have_scale_1():
 
 def test_an_update_is_normalised_by_the_snapshot_from_before_it():
     """Three updates by hand: raw frames, then the first batch's statistics, then a tenth of the way to the second's."""
-    norm = SnapshotNorm()
+    norm = FrameNorm()
     batches = [torch.rand(4, 10, 2, 6, 6, generator=torch.Generator().manual_seed(i)) * (i + 1) for i in range(3)]
     mean, var = torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
     for update, batch in enumerate(batches):
@@ -148,7 +141,7 @@ def test_an_update_is_normalised_by_the_snapshot_from_before_it():
 
 
 def test_a_snapshot_moves_once_an_update_and_not_in_evaluation():
-    norm, frames = SnapshotNorm(), torch.rand(2, 4, 2, 5, 5)
+    norm, frames = FrameNorm(), torch.rand(2, 4, 2, 5, 5)
     norm.after_step()
     assert norm.steps == 0  # nothing was seen
     norm(frames.clone(), 4)
@@ -196,6 +189,46 @@ def test_the_learner_does_not_mix_windows_but_in_its_batch_norm():
     torch.testing.assert_close(a.current[0], b.current[0], rtol=1e-5, atol=1e-6)
 
 
+def test_a_snapshot_batch_norm_against_torchs_own():
+    """Before an update's statistics are in, it is torch's batch norm in evaluation; after it, one that saw the histories."""
+    torch.manual_seed(0)
+    norm, torchs = SnapshotNorm(5), nn.BatchNorm1d(5)
+    with torch.no_grad():
+        for module in (norm, torchs):
+            module.weight.copy_(torch.arange(1.0, 6.0))
+            module.bias.copy_(torch.arange(5.0))
+    for update in range(3):
+        batch = 3.0 * torch.randn(6, 9, 5) + update
+        out = norm(batch, 7)
+        torch.testing.assert_close(out, torchs.eval()(batch.flatten(0, 1)).view(6, 9, 5), rtol=1e-5, atol=1e-5)
+        assert torch.equal(norm(batch[:1], 7)[0], norm(batch, 7)[0])  # no row depends on another
+        norm(batch, 7)
+        norm.after_step()
+        torchs.train()(batch[:, :7].flatten(0, 1))
+        torch.testing.assert_close(norm.mean, torchs.running_mean)
+        torch.testing.assert_close(norm.var, torchs.running_var)
+    norm.eval()(batch, 7)
+    norm.after_step()
+    torch.testing.assert_close(norm.mean, torchs.running_mean)
+
+
+def test_a_learner_of_snapshots_moves_after_the_update_by_its_histories():
+    """SpringWorld's: two losses of one update are equal, gradients reach the affine part, targets count for nothing."""
+    learner, windows = JEPA(replace(POKE_LEARNER, norm="snapshot", frames="raw")).train(), frames_of(8)
+    loss, _ = training_loss(learner, windows, Objective(lambda_p=1.0))
+    assert torch.equal(loss, training_loss(learner, windows, Objective(lambda_p=1.0))[0])
+    loss.backward()
+    norm = learner.encoder_norm
+    assert isinstance(norm, SnapshotNorm)
+    assert norm.weight.grad is not None and norm.weight.grad.abs().min() > 0
+    raw = learner.encoder(causal_frames(windows.observations, windows.future_observations)[:, :24].flatten(0, 1))
+    learner.after_step()
+    torch.testing.assert_close(norm.mean, 0.1 * raw.mean(0), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(norm.var, 0.9 + 0.1 * raw.var(0), rtol=1e-4, atol=1e-6)
+    assert learner.observed is None
+    assert not torch.equal(loss, training_loss(learner, windows, Objective(lambda_p=1.0))[0])
+
+
 class Stopped(Exception):
     pass
 
@@ -225,7 +258,7 @@ def test_a_resumed_run_from_pixels_equals_the_uninterrupted_one(poke_bank: Bank,
     for name, value in whole.items():
         assert torch.equal(value, resumed[name]), name
 
-    by_hand = SnapshotNorm()
+    by_hand = FrameNorm()
     for step in range(5):
         windows = data(step)
         by_hand(causal_frames(windows.observations, windows.future_observations), 24)
