@@ -17,6 +17,7 @@ from sprii_envs.relations import (
     PairSampler,
     Relation,
     Uniform,
+    WindowPairs,
     WindowSampler,
 )
 from sprii_envs.relations.coercion import integer_array
@@ -34,7 +35,7 @@ class Reader(Protocol):
     history: int
     horizons: tuple[int, ...]
 
-    def read(self, episodes: Rows, starts: Rows, anchors: Rows | None = None) -> Windows: ...
+    def read(self, episodes: Rows, starts: Rows) -> Windows: ...
 
     def histories(self, episodes: Rows, starts: Rows) -> Windows: ...
 
@@ -51,6 +52,7 @@ class WindowReader:
         image: side of the grayscale frames to read instead of states, of a bank that can draw them; 0 reads columns.
         observation: the column that is observed, or several, whose windows are then a mapping.
         action: the column of actions, one a transition; None for episodes without any, whose actions have no entries.
+        still: the first difference of a history of frames is zero wherever it begins, not only in an episode's start.
 
     Raises:
         ValueError: for numbers that are not legal, or a property that the bank does not have.
@@ -66,6 +68,7 @@ class WindowReader:
         *,
         observation: str | tuple[str, ...] = "states",
         action: str | None = "actions",
+        still: bool = False,
     ) -> None:
         history, image = integer("history", history, least=1), integer("image", image)
         horizons = integers("horizons", horizons, some=True)
@@ -78,25 +81,19 @@ class WindowReader:
         for column in (*columns, *(() if action is None else (action,))):
             if column not in bank.columns:
                 raise ValueError(f"{bank.name} has no column {column!r}; columns: {', '.join(bank.columns)}")
-        self.properties, self.observation, self.action = properties, observation, action
+        self.properties, self.observation, self.action, self.still = properties, observation, action, still
         self._labels, self._order = None, bank.table.by_episode()
         if properties:
             standardise = Standardiser.fit(_columns(bank.split("train"), properties))
             self._labels = standardise(_columns(bank.table, properties))
 
-    def read(self, episodes: Rows, starts: Rows, anchors: Rows | None = None) -> Windows:
-        """Windows (n, …) of episodes (n,) beginning at observations `starts` (n,).
-
-        With `anchors` (n,), entries of the history, the future begins at them and not at the history's end; actions
-        of the history are then given up to its end all the same.
-        """
-        last = self.history - 1 if anchors is None else np.asarray(anchors)
-        episodes, now = self._episodes(episodes), np.asarray(starts) + last
+    def read(self, episodes: Rows, starts: Rows) -> Windows:
+        """Windows (n, …) of episodes (n,) beginning at observations `starts` (n,)."""
+        episodes, now = self._episodes(episodes), np.asarray(starts) + self.history - 1
         histories = self.histories(episodes, starts)
         return histories._replace(
             future_observations=self._targets(episodes, now),
             future_actions=self._actions(episodes, now, self.horizons[-1]),
-            anchors=None if anchors is None else torch.from_numpy(np.asarray(anchors, np.int64)),
         )
 
     def histories(self, episodes: Rows, starts: Rows) -> Windows:
@@ -154,8 +151,9 @@ class WindowReader:
         return each(self.columns(rows, times, 1), lambda entries: entries[:, 0].unflatten(0, (len(now), -1)))
 
     def _frames(self, episodes: Rows, starts: Rows) -> NDArray[np.uint8]:
-        """Frames (n, 1 + history, H, W): the one before the first in front, the first itself where there is none."""
-        first = starts == 0
+        """Frames (n, 1 + history, H, W): the one before the first in front; the first itself where there is none, or
+        where histories begin still."""
+        first = np.full(len(starts), True) if self.still else starts == 0
         if first.all():
             frames = self._bank.frames(episodes, starts, self.history, self.image)
             return np.concatenate([frames[:, :1], frames], axis=1)
@@ -172,9 +170,6 @@ class PairedWindows:
         episodes: a split, or the episodes that both sides come from (a selection of the bank's table).
         relation, kernel: the pairing law; see `sprii_envs.relations`.
         pairs: pairs in a batch; recipients come from that many distinct systems.
-        shortest: None: windows of `reader.history` observations that begin anywhere. A number: a window is a whole
-            episode of `reader.history` observations, offered whole to recipients, and predicted from its first
-            `shortest` observations or more (`Windows.anchors`), uniformly.
     """
 
     def __init__(
@@ -186,20 +181,13 @@ class PairedWindows:
         kernel: Kernel = Uniform(),  # noqa: B008 (frozen and stateless)
         pairs: int = 48,
         seed: int = 0,
-        shortest: int | None = None,
     ) -> None:
-        self.reader, self.relation, self.kernel, self.count, self.shortest = reader, relation, kernel, pairs, shortest
+        self.reader, self.relation, self.kernel, self.count = reader, relation, kernel, pairs
         self.table = reader.bank.split(episodes) if isinstance(episodes, str) else episodes
         reader.bank.table.locate(self.table.every())
         self.pairs = PairSampler(self.table, relation, kernel, seed=seed, distinct="system")
         self._own = slice(None)
-        observed = reader.history if shortest is None else shortest
-        self.windows = WindowSampler(self.table, history=observed, horizon=reader.horizons[-1], seed=seed)
-        if shortest is not None and (self.table["length"] != reader.history).any():
-            raise ValueError(
-                f"whole episodes of {reader.history} observations are asked for, but some have "
-                f"{sorted(set(self.table['length'].tolist()) - {reader.history})}"
-            )
+        self.windows = WindowSampler(self.table, history=reader.history, horizon=reader.horizons[-1], seed=seed)
 
     def identity(self) -> dict[str, Any]:
         """What the windows depend on; `fit` keeps it with the run."""
@@ -216,7 +204,7 @@ class PairedWindows:
         optional = {
             "image": getattr(self.reader, "image", 0),
             "labels": list(getattr(self.reader, "properties", ())),
-            "shortest": self.shortest,
+            "still": getattr(self.reader, "still", False),
             "observation": _unless(getattr(self.reader, "observation", "states"), "states"),
             "action": _unless(getattr(self.reader, "action", "actions"), "actions"),
         }
@@ -238,13 +226,14 @@ class PairedWindows:
 
     def __call__(self, step: int) -> Windows:
         """Rows 0…n−1 are the donors of rows n…2n−1."""
-        w = self.windows.batch(step, self.pairs.batch(step, self.count), self.relation)
+        w = self.draw(step)
         rows = np.concatenate([w.donor[self._own], w.recipient[self._own]])
         starts = np.concatenate([w.donor_start[self._own], w.recipient_start[self._own]])
-        episodes = self.table["episode"][rows]
-        if self.shortest is None:
-            return self.reader.read(episodes, starts)
-        return self.reader.read(episodes, np.zeros_like(starts), starts + self.shortest - 1)
+        return self.reader.read(self.table["episode"][rows], starts)
+
+    def draw(self, step: int) -> WindowPairs:
+        """Rows of the table, and where their windows begin, of every pair of a step."""
+        return self.windows.batch(step, self.pairs.batch(step, self.count), self.relation)
 
 
 def _unless(value: Any, usual: str) -> str | None:

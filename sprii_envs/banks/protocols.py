@@ -262,7 +262,7 @@ _SPRING_HELD_OUT = {"forced": 4, "mass": 2, "free": 2, "glide": 1, "static": 1, 
 
 SPRING = BankProtocol(
     name="spring",
-    version=1,
+    version=2,
     env_id="sprii/SpringWorld-v0",
     systems={
         "train": Combinations(_SPRING_LEVELS, modulus=6, residues=(0, 1, 2, 3)),
@@ -278,13 +278,17 @@ SPRING = BankProtocol(
         ),
     },
     rollouts={"train": _SPRING_TRAIN, "validation": _SPRING_HELD_OUT},
-    steps=112,
+    steps=193,
     behaviour=SpringEpisodes(),
     constants=_SPRING_CONSTANTS,
     systems_per_chunk=24,
-    lengths={kind: 96 for kind in _SPRING_TRAIN if kind != "moving"},
+    lengths={"mass": 97, "free": 97, "cold": 34, "moving": 128},
 )
-"""The SpringWorld bank of the paper (`app:spring-profile`): every level and every pair of levels is in training."""
+"""The SpringWorld bank of the paper (`app:spring-profile`): every level and every pair of levels is in training.
+
+Version 2 has the paper's forces, starts and lengths. In version 1, 96 observations long, the two pulses of a unit had a
+pause between them, queries were pushed for 4 steps in random directions, and `moving` and `glide` drifted anywhere.
+"""
 
 SPRING_SEALED = SPRING.replace(
     name="spring-sealed",

@@ -57,8 +57,10 @@ _KINDS: dict[str, tuple[tuple[float, ...], tuple[float, float], float]] = {
     "glide": ((0.0,), (0.1, 0.17), 0.08),
     "static": ((0.0,), (0.0, 0.0), 0.08),
     "cold": ((0.0,), (0.0, 0.0), 0.06),
-    "moving": ((-STRAIN, STRAIN), (0.03, 0.08), 0.08),
+    "moving": ((-STRAIN, STRAIN), (0.01, 0.04), 0.08),
 }
+DRIFT_TURN = 0.5
+"""From the spring's direction to the common velocity of `glide` and `moving`, in radians."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +114,8 @@ class SpringWorld(World):
             strain = np.array(strains)[(strain * len(strains)).astype(np.intp)]
             speed = slowest + (fastest - slowest) * speed
         half = 0.5 * self.rest_length * (1.0 + strain)
-        turn, heading = (2.0 * np.pi) * turn, (2.0 * np.pi) * heading
+        turn = (2.0 * np.pi) * turn
+        heading = (2.0 * np.pi) * heading if query is None else turn + DRIFT_TURN
         x, y = extent * (2.0 * x - 1.0), extent * (2.0 * y - 1.0)
         dx, dy = half * np.cos(turn), half * np.sin(turn)
         vx, vy = speed * np.cos(heading), speed * np.sin(heading)
@@ -248,7 +251,9 @@ class SpringWorldEnv(WorldEnv, world=SpringWorld):
     | `glide`   | 0                  | 0.1 to 0.17 m/s   | ±0.08 m  |
     | `static`  | 0                  | 0                 | ±0.08 m  |
     | `cold`    | 0                  | 0                 | ±0.06 m  |
-    | `moving`  | ±0.08              | 0.03 to 0.08 m/s  | ±0.08 m  |
+    | `moving`  | ±0.08              | 0.01 to 0.04 m/s  | ±0.08 m  |
+
+    The common velocity of a kind is 0.5 rad from the direction of ball 1 to ball 2.
 
     ## Episode
 
@@ -267,7 +272,8 @@ class SpringWorldEnv(WorldEnv, world=SpringWorld):
     `system` (values by name, a `System`, an id, "same"), `state` (8,), `query` (a kind of start). `info` at reset:
     `system_id`, `persistent` (3,) float64, `extrapolated`.
 
-    Version history: v0, first release. The full page is `docs/envs/spring_world.md`.
+    Version history: v0, first release; the drifts of `glide` and `moving` were faster and in any direction at first.
+    The full page is `docs/envs/spring_world.md`.
     """
 
 

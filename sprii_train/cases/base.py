@@ -53,9 +53,11 @@ def cases_from(store: Store, split: str, of: type[P], raw: dict[str, Any], stand
     return Cases(population, **fields)
 
 
-def training_from(store: Store, raw: dict[str, Any]) -> tuple[Cases[Training], Standardiser]:
-    """Cases of training systems, and the standardiser of their targets."""
-    standardiser = fit_standardiser(Training("train"), raw["targets"])
+def training_from(
+    store: Store, raw: dict[str, Any], floors: tuple[float, ...] | None = None
+) -> tuple[Cases[Training], Standardiser]:
+    """Cases of training systems, and the standardiser of their targets; see `fit_standardiser` for floors."""
+    standardiser = fit_standardiser(Training("train"), raw["targets"], floors)
     return cases_from(store, "train", Training, raw, standardiser), standardiser
 
 

@@ -52,14 +52,14 @@ def present_features(learner: Any, reader: WindowReader, episodes: Rows, times: 
 
 
 @torch.no_grad()
-def features(learner: Any, observations: Any) -> NDArray[np.float64]:
-    """`present` of observations (n, …), states or frames as the learner takes them: (n, d_q).
+def features(learner: Any, observations: Any, operation: str = "present") -> NDArray[np.float64]:
+    """`present`, or another operation, of observations (n, …), states or frames as the learner takes them: (n, d_q).
 
     Raises:
-        MissingOperation: for a learner without `present`.
+        MissingOperation: for a learner without it.
     """
     learner.eval()
-    present = optional_operation(learner, "present", "a reader of presents")
+    present = optional_operation(learner, operation, "a reader of presents")
     size, count = 20 * ENCODED, _rows(observations)
     parts = [present(take(observations, slice(first, first + size))) for first in range(0, count, size)]
     return concatenated(parts).double().numpy()

@@ -199,7 +199,7 @@ class SourceCell:
         """Everything that the weights depend on."""
         setting = self.setting
         return {
-            "setting": [setting.name, setting.properties, setting.history, setting.kind, setting.shortest],
+            "setting": [setting.name, setting.properties, setting.history, setting.kind, setting.still],
             "columns": [setting.observation, setting.action],
             "recipe": repr(self.recipe),
             "learner": [learner_of(self.learner)[0], asdict(self.learner)],

@@ -17,6 +17,7 @@ from sprii_envs.properties import unknown_name
 from sprii_envs.relations import EpisodeTable
 from sprii_train.analysis.formation import Factor
 from sprii_train.analysis.gradients import GradientDiagnostic
+from sprii_train.analysis.value import ReaderConfig, RouteConfig
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import ENGINE, TrainConfig, fit, resolve_precision, what_matters
 from sprii_train.learners import learner_of
@@ -153,10 +154,11 @@ class Setting:
         factors: what probes read of the properties; by default each as it is.
         observation, action: columns, see `WindowReader`.
         kind: kind of episode that histories come from; None takes all.
-        shortest: see `PairedWindows`; SpringWorld offers whole episodes.
+        still: see `WindowReader`.
         sealed: of a second store, of the systems kept for a last evaluation.
         cases: a source → the `SourceCases` that task readers are fitted on, such as `QueryCases`; None are the presents
             and windows of `window_cases`.
+        readout, routes: of the fresh readers and residual routes, whose updates a budget may set.
         case_horizons, case_count: of those, steps ahead and cases a system.
         donor_factors: what probes read of the codes of cases' donors; by default `factors`.
         components: name → coordinates of the state, equally many, that errors are told of.
@@ -177,9 +179,11 @@ class Setting:
     observation: str | tuple[str, ...] = "states"
     action: str | None = "actions"
     kind: str | None = None
-    shortest: int | None = None
+    still: bool = False
     sealed: Callable[[Path], Store] | None = None
     cases: Callable[[Any], Any] | None = None
+    readout: ReaderConfig = ReaderConfig()
+    routes: RouteConfig = RouteConfig()
     case_horizons: tuple[int, ...] = (1, 4, 16)
     case_count: int = 16
     donor_factors: tuple[Factor, ...] = ()
@@ -283,7 +287,7 @@ class Setting:
         labels = self.properties if getattr(config, "context", None) == "supervised" else ()
         return WindowReader(
             store, self.history, config.horizons, labels, getattr(config, "image", 0),
-            observation=self.observation, action=self.action,
+            observation=self.observation, action=self.action, still=self.still,
         )  # fmt: skip
 
     def data(self, store: Store, config: Any, recipe: Recipe, *, pairs: int, seed: int) -> Callable[[int], Any]:
@@ -291,9 +295,8 @@ class Setting:
         table = self.episodes(store, "train")
         relation, kernel = recipe.pairing(table)
         return PairedWindows(
-            self.reader(store, config), table, relation=relation, kernel=kernel, pairs=pairs, seed=seed,
-            shortest=self.shortest,
-        )  # fmt: skip
+            self.reader(store, config), table, relation=relation, kernel=kernel, pairs=pairs, seed=seed
+        )
 
     def train(
         self,
@@ -471,7 +474,8 @@ class Built:
     def __call__(self, folder: Path) -> Bank:
         size = "-".join(str(n) for n in self.protocol.counts.values())
         rollouts = self.protocol.rollouts if isinstance(self.protocol.rollouts, int) else "kinds"
-        return build(self.protocol, folder / f"{self.protocol.name}-{size}-r{rollouts}", wait=True)
+        version = f"-v{self.protocol.version}" if self.protocol.version > 1 else ""
+        return build(self.protocol, folder / f"{self.protocol.name}{version}-{size}-r{rollouts}", wait=True)
 
 
 SMOKE_TRAIN = TrainConfig(steps=20, pairs=12, warmup=5, checkpoint_every=10, log_every=5)

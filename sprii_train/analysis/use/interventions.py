@@ -100,15 +100,22 @@ def predict_under(reader: Reader, query: Any, contexts: Tensor, actions: Any, ch
     return found.reshape(*outer, *found.shape[1:])
 
 
-def effect(target: ArrayLike, matched: ArrayLike, substituted: ArrayLike, systems: ArrayLike) -> Effect:
+def effect(
+    target: ArrayLike,
+    matched: ArrayLike,
+    substituted: ArrayLike,
+    systems: ArrayLike,
+    weights: NDArray[np.floating] | None = None,
+) -> Effect:
     """Errors of two donors by system, and Δ_spec = sensitivity + cross (`eq:app-specificity-decomposition`).
 
-    Squared errors are means over a row's numbers, then over a system's rows, then over systems; the decomposition is of
-    just that mean.
+    Squared errors are means over a row's numbers, then over a system's rows as they weigh, then over systems; the
+    decomposition is of just that mean.
 
     Args:
         target, matched, substituted: (r, ...) of equal shape.
         systems: (r,) ids.
+        weights: (r,) of the rows of a system, positive; None is equally.
 
     Raises:
         ValueError: for shapes that do not fit, or if the two sides of the decomposition differ numerically.
@@ -119,9 +126,12 @@ def effect(target: ArrayLike, matched: ArrayLike, substituted: ArrayLike, system
     labels = np.asarray(systems)
     if labels.shape != (len(y),):
         raise ValueError(f"systems must be ids ({len(y)},), one a row of the target, got shape {labels.shape}")
-    errors, first = group_means(np.stack([np.square(y - m).mean(1), np.square(y - s).mean(1)], axis=1), labels)
+    share = np.ones(len(y)) if weights is None else np.asarray(weights, np.float64)
+    share = share / group_means(share[:, None], labels)[0][np.unique(labels, return_inverse=True)[1], 0]
+    squares = np.stack([np.square(y - m).mean(1), np.square(y - s).mean(1)], axis=1)
+    errors, first = group_means(squares * share[:, None], labels)
     # `specificity` averages sums of squares over rows: so scaled, that is the mean over numbers, rows and systems.
-    scale = np.sqrt(system_weights(labels) / y.shape[1])[:, None]
+    scale = np.sqrt(share * system_weights(labels) / y.shape[1])[:, None]
     parts = specificity(scale * y, scale * m, scale * s)
     total = float((errors[:, 1] - errors[:, 0]).mean())
     tolerance = 1e-9 * max(float(errors.mean(0).sum()), parts.sensitivity)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
@@ -146,7 +147,7 @@ def fit_bases(
             return (network(h) - targets[rows]).square().mean((1, 2, 3))
 
         selected = Selection(lambda: mean_errors(network.predict(selection, device), select), config.select_every)
-        fit_stack(network, losses, len(train), group, config.fit, selected)
+        fit_stack(network, losses, len(train), group, config.fit, selected, weights=train.weights)
         network.requires_grad_(False)
         return [Base(seed, config, train.horizons, member(network, r)) for r, seed in enumerate(group)]
 
@@ -171,5 +172,8 @@ def recipients(cases: Cases[Any]) -> tuple[Tensor, Tensor]:
 
 
 def mean_errors(prediction: Tensor, cases: Cases[Any]) -> Tensor:
-    """Mean squared errors (R,) of predictions (R, n, K, D)."""
-    return (prediction - tensor(cases.targets)).square().mean((1, 2, 3))
+    """Mean squared errors (R,) of predictions (R, n, K, D), over cases as they weigh."""
+    errors = (prediction - tensor(cases.targets)).square().mean((2, 3))
+    if cases.weights is None:
+        return errors.mean(1)
+    return errors @ tensor(cases.weights / np.sum(cases.weights))

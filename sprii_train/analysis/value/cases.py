@@ -1,6 +1,6 @@
 """Prediction cases of fresh readers: a recipient's frozen feature, a donor's frozen code, actions and targets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic
 
@@ -19,6 +19,29 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
+class DonorPool:
+    """All donors that cases may have.
+
+    Attributes:
+        codes: (S, R, d_p) frozen persistent codes of R donors of each of S systems.
+        of: (n,) the system of each case, a row of `codes`.
+    """
+
+    codes: Floats
+    of: Rows
+
+    def __post_init__(self) -> None:
+        """ValueError for codes of another shape or systems outside them."""
+        _check_finite("DonorPool.codes", self.codes)
+        if np.ndim(self.codes) != 3 or np.ndim(self.of) != 1:
+            raise ValueError(
+                f"DonorPool takes codes (S, R, d_p) and systems (n,), got {np.shape(self.codes)}, {np.shape(self.of)}"
+            )
+        if len(self.of) and not 0 <= self.of.min() <= self.of.max() < len(self.codes):
+            raise ValueError(f"DonorPool.of must be rows of {len(self.codes)} systems, got up to {self.of.max()}")
+
+
+@dataclass(frozen=True, eq=False)
 class Cases(Generic[P_co]):
     """n prediction cases of one population (`app:reader-interfaces`).
 
@@ -33,6 +56,9 @@ class Cases(Generic[P_co]):
         horizons: K increasing steps.
         strata: (n,) labels of the groups that a bootstrap keeps, one a system.
         kinds: (n,) kinds of query, such as cold and moving.
+        weights: (n,) positive: how often fits draw a case, and what it weighs among those of its system; None is
+            equally.
+        pool: donors that fits draw from anew in every batch, in place of `context`; None keeps that.
 
     Raises:
         ValueError: for arrays of another shape or length, or that are not finite.
@@ -48,6 +74,8 @@ class Cases(Generic[P_co]):
     horizons: tuple[int, ...]
     strata: NDArray[Any] | None = None
     kinds: NDArray[Any] | None = None
+    weights: Floats | None = None
+    pool: DonorPool | None = None
 
     def __post_init__(self) -> None:
         h = self.horizons
@@ -65,8 +93,10 @@ class Cases(Generic[P_co]):
             raise ValueError(f"Cases.targets has {self.targets.shape[1]} horizons; Cases.horizons are {h}")
         for name, column in self.factors.items():
             _check(f"factors[{name!r}]", column, n, (1,), "(n,)")
-        for name in ("strata", "kinds"):
-            column = getattr(self, name)
+        if self.weights is not None and not (np.asarray(self.weights) > 0).all():
+            raise ValueError("Cases.weights must be positive")
+        for name in ("strata", "kinds", "weights", "pool"):
+            column = getattr(self, name) if name != "pool" or self.pool is None else self.pool.of
             if column is not None and np.shape(column) != (n,):
                 raise ValueError(f"Cases.{name} must have shape ({n},), got {np.shape(column)}")
 
@@ -75,10 +105,11 @@ class Cases(Generic[P_co]):
 
     def take(self, rows: NDArray[Any]) -> "Cases[P_co]":
         """The cases of these rows, or where this mask (n,) holds."""
-        arrays = ("systems", "query", "context", "actions", "targets", "strata", "kinds")
+        arrays = ("systems", "query", "context", "actions", "targets", "strata", "kinds", "weights")
         kept = {name: getattr(self, name) for name in arrays}
         kept = {name: None if array is None else array[rows] for name, array in kept.items()}
-        return replace(self, factors={name: column[rows] for name, column in self.factors.items()}, **kept)
+        pool = None if self.pool is None else replace(self.pool, of=self.pool.of[rows])
+        return replace(self, factors={name: column[rows] for name, column in self.factors.items()}, pool=pool, **kept)
 
     def of_kind(self, kind: Any) -> "Cases[P_co]":
         """The cases of one kind of query.
@@ -98,38 +129,66 @@ class Cases(Generic[P_co]):
         return replace(self, context=codes(self)[rows])
 
     def mismatched(self, seed: int) -> "Cases[P_co]":
-        """The same recipients with donors of other systems, a fixed map for each seed."""
-        return self.with_context(other_system_rows(self.systems, seed))
+        """The same recipients with donors of other systems of their stratum, a fixed map for each seed."""
+        return self.with_context(other_system_rows(self.systems, seed, self.strata))
+
+    def of_donors(self) -> tuple["Cases[P_co]", Rows]:
+        """One case a donor of the pool, each system's in order, with that donor's code, and where (n,) each case's
+        first donor stands among them; ValueError for cases without a pool."""
+        if self.pool is None:
+            raise ValueError(f"the cases of {self.population.name!r} have no pool of donors")
+        used, first, code = np.unique(self.pool.of, return_index=True, return_inverse=True)
+        count = self.pool.codes.shape[1]
+        one_each = replace(self.take(np.repeat(first, count)), pool=None)
+        return replace(one_each, context=self.pool.codes[used].reshape(-1, self.pool.codes.shape[2])), code * count
 
 
-def other_system_rows(systems: NDArray[Any], seed: int) -> Rows:
+def other_system_rows(systems: NDArray[Any], seed: int, strata: NDArray[Any] | None = None) -> Rows:
     """For each case a row (n,) of another system, by one derangement of the systems.
 
-    A system takes all its donors from one other system: its j-th case the j-th donor there, counted around.
+    A system takes all its donors from one other system: its j-th case the j-th donor there, counted around. With strata
+    that system is of the same stratum, by one cyclic shift in each.
 
     Args:
         systems: (n,) ids.
-        seed: of the derangement, uniform over those of the distinct systems.
+        seed: of the derangement, uniform over those of the distinct systems, or of the shifts.
+        strata: (n,) labels, one a system.
 
     Raises:
-        ValueError: for a single system.
+        ValueError: for a single system, in all or in a stratum.
     """
-    ids, codes = np.unique(systems, return_inverse=True)
-    if len(ids) < 2:
-        raise ValueError(f"donors of other systems need at least 2 systems, got {len(ids)}")
+    ids, at, codes = np.unique(systems, return_index=True, return_inverse=True)
+    groups = np.zeros(len(ids)) if strata is None else np.unique(np.asarray(strata)[at], return_inverse=True)[1]
+    if np.bincount(groups.astype(np.int64)).min() < 2:
+        where = "" if strata is None else " in each stratum"
+        raise ValueError(f"donors of other systems need at least 2 systems{where}, got {len(ids)}")
     counts = np.bincount(codes)
     first = np.cumsum(counts) - counts
     order = np.argsort(codes, kind="stable")
     position = np.empty(len(codes), np.int64)
     position[order] = np.arange(len(codes)) - first[codes[order]]
-    donor = derangement(np.random.default_rng(integer("seed", seed)), np.arange(len(ids)))[codes]
+    rng = np.random.default_rng(integer("seed", seed))
+    donor = derangement(rng, np.arange(len(ids))) if strata is None else _shifted(rng, groups)
+    donor = donor[codes]
     return order[first[donor] + position % counts[donor]]
 
 
-def fit_standardiser(population: Training, targets: Floats) -> Standardiser:
+def _shifted(rng: np.random.Generator, groups: NDArray[Any]) -> Rows:
+    """For each system (N,) the one so many places on in its group, around; no place is its own."""
+    donor = np.empty(len(groups), np.int64)
+    for group in np.unique(groups):
+        rows = np.flatnonzero(groups == group)
+        donor[rows] = np.roll(rows, -int(rng.integers(1, len(rows))))
+    return donor
+
+
+def fit_standardiser(population: Training, targets: Floats, floors: Sequence[float] | None = None) -> Standardiser:
     """The standardiser of training targets (n, K, D), "standardised using training statistics" (`app:spring-profile`).
 
     One mean and SD a coordinate for all horizons, so that errors keep growing with the horizon as motion does.
+
+    Args:
+        floors: (D,) least SDs of the coordinates; each horizon then has a mean and an SD of its own, (K, D).
 
     Raises:
         PopulationError: for targets of another population.
@@ -137,6 +196,8 @@ def fit_standardiser(population: Training, targets: Floats) -> Standardiser:
     """
     check_fit(population, "a target standardiser")
     _check("targets", targets, len(targets), (3,), "(n, K, D)")
+    if floors is not None:
+        return Standardiser(np.mean(targets, axis=0), np.maximum(np.std(targets, axis=0), floors))
     # An increment at rest is the rounding of a difference of states, not a motion.
     return Standardiser.fit(np.reshape(targets, (-1, targets.shape[-1])), floor=1e-12)
 
@@ -163,5 +224,9 @@ def _check(name: str, array: Any, n: int, dims: tuple[int, ...], shape: str) -> 
     a = np.asarray(array)
     if a.ndim not in dims or len(a) != n or not n:
         raise ValueError(f"Cases.{name} must have shape {shape} with n = {n} >= 1, got {a.shape}")
+    _check_finite(f"Cases.{name}", a)
+
+
+def _check_finite(name: str, a: Any) -> None:
     if not np.isfinite(a).all():
-        raise ValueError(f"Cases.{name} must be finite; {int((~np.isfinite(a)).sum())} entries are not")
+        raise ValueError(f"{name} must be finite; {int((~np.isfinite(a)).sum())} entries are not")

@@ -3,12 +3,15 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from sprii_envs.arguments import check, choice, instance, integer, integers, number
+from sprii_train.analysis.value.cases import Cases, tensor
 from sprii_train.analysis.value.stacked import generator
 
 Item = TypeVar("Item")
@@ -23,6 +26,7 @@ class FitConfig:
         learning_rate, weight_decay: of AdamW; the paper states no decay, this is PyTorch's default.
         clip: largest gradient norm of one reader.
         schedule: `constant`, or `cosine` to zero.
+        warmup: updates in which the rate first rises in equal steps.
         stack: networks fitted at once. One alone is the fastest on a CPU, whose cache it fills; a GPU has room for all.
         device: a torch device.
     """
@@ -33,15 +37,26 @@ class FitConfig:
     weight_decay: float = 0.01
     clip: float = 1.0
     schedule: Literal["constant", "cosine"] = "constant"
+    warmup: int = 0
     stack: int = 1
     device: str = "cpu"
 
     def __post_init__(self) -> None:
         check(self, choice, "schedule", legal=("constant", "cosine"))
         check(self, integer, "updates", "batch", "stack", least=1)
+        check(self, integer, "warmup")
         check(self, number, "learning_rate", "clip", above=0)
         check(self, number, "weight_decay", least=0)
         check(self, instance, "device", of=str)
+
+    def rate(self, step: int) -> float:
+        """Learning rate of update number `step`, from 0."""
+        if step < self.warmup:
+            return self.learning_rate * (step + 1) / self.warmup
+        if self.schedule == "constant":
+            return self.learning_rate
+        progress = (step - self.warmup) / max(1, self.updates - self.warmup)
+        return 0.5 * self.learning_rate * (1 + math.cos(math.pi * progress))
 
 
 @dataclass(frozen=True)
@@ -59,6 +74,7 @@ def fit_stack(
     seeds: Sequence[int],
     config: FitConfig,
     selection: Selection | None = None,
+    weights: ArrayLike | None = None,
 ) -> None:
     """Minimise each network's loss in place; parameters carry the axis R first, frozen ones need no gradient.
 
@@ -68,6 +84,7 @@ def fit_stack(
         network: R networks; parameters that the loss does not reach stay as they are.
         losses: rows (R, batch) → losses (R,).
         cases: rows are drawn below this number.
+        weights: (cases,) how often each is drawn; None is equally.
         selection: without one, the weights of the last step stay.
 
     Raises:
@@ -76,17 +93,15 @@ def fit_stack(
     parameters = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True)
     draws = [generator(seed, "batches") for seed in seeds]
+    law = None if weights is None else torch.as_tensor(np.asarray(weights, np.float64)).cumsum(0)
     best: tuple[Tensor, list[Tensor]] | None = None
     network.train()
     for step in range(config.updates):
-        rows = torch.stack([torch.randint(cases, (config.batch,), generator=g) for g in draws]).to(config.device)
+        rows = torch.stack([_draw(g, cases, config.batch, law) for g in draws]).to(config.device)
         optimizer.zero_grad()
         losses(rows).sum().backward()
         clip_each(parameters, config.clip)
-        if config.schedule == "cosine":
-            optimizer.param_groups[0]["lr"] = (
-                0.5 * config.learning_rate * (1 + math.cos(math.pi * step / config.updates))
-            )
+        optimizer.param_groups[0]["lr"] = config.rate(step)
         optimizer.step()
         if selection is not None and ((step + 1) % selection.every == 0 or step + 1 == config.updates):
             best = _better(best, selection.errors().detach(), parameters)
@@ -100,6 +115,49 @@ def fit_stack(
         raise RuntimeError(
             f"the fits of seeds {lost} diverged; take a smaller learning rate than {config.learning_rate}"
         )
+
+
+def _draw(rng: torch.Generator, cases: int, count: int, law: Tensor | None) -> Tensor:
+    """Rows (count,) below `cases`, uniform or by a cumulated law (cases,)."""
+    if law is None:
+        return torch.randint(cases, (count,), generator=rng)
+    drawn = torch.rand(count, generator=rng, dtype=torch.float64) * law[-1]
+    return torch.searchsorted(law, drawn, right=True).clamp_(max=cases - 1)  # the product may round up to the end
+
+
+class DonorInputs:
+    """What a reader or route takes of its donors, for the rows of a batch.
+
+    Where cases have a pool, the donor is drawn anew each time, uniformly among its system's; else it is the case's own.
+
+    Args:
+        cases: of the fit.
+        of: cases → (m, s), a function of each case's donor and factors alone.
+        seeds: (R,) of the networks.
+    """
+
+    def __init__(
+        self, cases: Cases[Any], of: Callable[[Cases[Any]], NDArray[Any]], seeds: Sequence[int], device: str
+    ) -> None:
+        self._first: Tensor | None = None
+        if cases.pool is not None:
+            self._count = cases.pool.codes.shape[1]
+            self._draws = [generator(seed, "donors") for seed in seeds]
+            cases, first = cases.of_donors()
+            self._first = torch.from_numpy(first).to(device)
+        self._values = tensor(of(cases)).to(device)
+
+    @property
+    def width(self) -> int:
+        """s."""
+        return self._values.shape[1]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """(R, batch) → (R, batch, s)."""
+        if self._first is None:
+            return self._values[rows]
+        rank = torch.stack([torch.randint(self._count, rows.shape[1:], generator=g) for g in self._draws])
+        return self._values[self._first[rows] + rank.to(rows.device)]
 
 
 def in_stacks(items: Sequence[Item], config: FitConfig) -> list[Sequence[Item]]:

@@ -51,12 +51,14 @@ def fit_log_factors(cases: Cases[Training], *, log: bool = True) -> LogFactors:
 
 
 def fit_decoder(cases: Cases[Training], factors: LogFactors, penalties: tuple[float, ...]) -> tuple[Probe, ...]:
-    """Ridge probes (F,) of the factors in the training cases' donor codes (`app:spring-bottleneck`).
+    """Ridge probes (F,) of the factors in the training cases' donor codes, or in those of their pool, each donor once
+    (`app:spring-bottleneck`).
 
     Raises:
         PopulationError: for cases of another population.
         ValueError: for cases without codes.
     """
+    cases = cases if cases.pool is None else cases.of_donors()[0]
     sample = Sample(cases.population, codes(cases), cases.systems, cases.factors)
     return tuple(fit_ridge(sample, factor, penalties=penalties) for factor in factors.factors)
 

@@ -63,7 +63,7 @@ def output_weights(sensitivity: Array, scale: Array) -> Array:
 
     Args:
         sensitivity: (n, K, D, F) of training cases, see `sensitivities`.
-        scale: (D,) of `Standardiser`.
+        scale: (D,) or (K, D) of `Standardiser`.
 
     Raises:
         ValueError: for shapes that do not fit, or if nothing depends on any property.
@@ -120,8 +120,8 @@ def _differences(world: World, v: Array, s: Array, a: NDArray, horizons: list[in
 
 
 def _standardised(sensitivity: Array, scale: Array) -> Array:
-    if sensitivity.ndim != 4 or np.shape(scale) != (sensitivity.shape[2],):
+    if sensitivity.ndim != 4 or np.shape(scale) not in (sensitivity.shape[2:3], sensitivity.shape[1:3]):
         raise ValueError(
-            f"sensitivities must have shape (n, K, D, F) and scales (D,), got {sensitivity.shape} and {np.shape(scale)}"
+            f"sensitivities must have shape (n, K, D, F) and scales (D,) or (K, D), got {sensitivity.shape} and {np.shape(scale)}"
         )
-    return np.abs(sensitivity) / scale[:, None]
+    return np.abs(sensitivity) / np.asarray(scale)[..., None]

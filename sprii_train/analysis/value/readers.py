@@ -22,7 +22,7 @@ from sprii_envs.arguments import check, flag, instance, integer, numbers
 from sprii_train.analysis.formation import RIDGE_PENALTIES
 from sprii_train.analysis.populations import Training
 from sprii_train.analysis.value.cases import Cases, check_horizons, tensor
-from sprii_train.analysis.value.fitting import FitConfig, check_seeds, fit_stack, in_stacks
+from sprii_train.analysis.value.fitting import DonorInputs, FitConfig, check_seeds, fit_stack, in_stacks
 from sprii_train.analysis.value.slots import Arm, Slot, fit_slot
 from sprii_train.analysis.value.stacked import (
     StackedGRU,
@@ -42,6 +42,7 @@ class ReaderConfig:
     Attributes:
         query: width of the query feature in the context; a frozen feature of this width is kept, others are projected.
         slot: width of the persistent slot; a code of this width is kept, others are projected.
+        project: codes of the slot's width are projected too.
         horizon: width of the horizon embedding.
         width: of the two hidden layers.
         prefix: None reads the present feature; r reads the last r + 1 features with a GRU of width `query`
@@ -55,6 +56,7 @@ class ReaderConfig:
 
     query: int = 64
     slot: int = 64
+    project: bool = False
     horizon: int = 32
     width: int = 256
     prefix: int | None = None
@@ -67,7 +69,7 @@ class ReaderConfig:
         check(self, integer, "query", "slot", "horizon", "width", least=1)
         check(self, integer, "prefix", optional=True)
         check(self, numbers, "decoder_penalties", least=0, some=True)
-        check(self, flag, "log_factors")
+        check(self, flag, "project", "log_factors")
         check(self, integer, "donor_seed")
         check(self, instance, "fit", of=FitConfig)
 
@@ -143,7 +145,8 @@ class Reader:
         check_horizons("the reader", self.sizes.horizons, cases)
         if _sizes(cases) != self.sizes:
             raise ValueError(f"the reader was fitted for {self.sizes}; the cases have {_sizes(cases)}")
-        inputs = _inputs(cases, self.config, self.slot)
+        query, actions = _recipients(cases, self.config)
+        inputs = (query, tensor(self.slot(cases)), actions)
         return predict_stack(self.network, inputs, 1, self.config.fit.device)[0].numpy()
 
 
@@ -166,25 +169,27 @@ def fit_readers(cases: Cases[Training], arm: Arm, config: ReaderConfig, seeds: S
         cases,
         arm,
         config.slot,
+        project=config.project,
         donor_seed=config.donor_seed,
         penalties=config.decoder_penalties,
         log_factors=config.log_factors,
     )
-    inputs = (*_inputs(cases, config, slot), tensor(cases.targets))
-    # All that a case needs in one row: one gather a batch.
+    inputs = (*_recipients(cases, config), tensor(cases.targets))
+    # All that a recipient needs in one row: one gather a batch.
     shapes = [x.shape[1:] for x in inputs]
     widths = [shape.numel() for shape in shapes]
     table = torch.cat([x.flatten(1) for x in inputs], dim=1).to(config.fit.device)
 
     def fit(group: Sequence[int]) -> list[Reader]:
         network = ReaderNetwork(config, _sizes(cases), slot.mapped, group).to(config.fit.device)
+        filled = DonorInputs(cases, slot, group, config.fit.device)
 
         def losses(rows: Tensor) -> Tensor:
             batch = table.index_select(0, rows.flatten()).unflatten(0, rows.shape).split(widths, dim=-1)
-            query, filled, actions, targets = (x.unflatten(-1, shape) for x, shape in zip(batch, shapes, strict=True))
-            return (network(query, filled, actions) - targets).square().mean((1, 2, 3))
+            query, actions, targets = (x.unflatten(-1, shape) for x, shape in zip(batch, shapes, strict=True))
+            return (network(query, filled(rows), actions) - targets).square().mean((1, 2, 3))
 
-        fit_stack(network, losses, len(cases), group, config.fit)
+        fit_stack(network, losses, len(cases), group, config.fit, weights=cases.weights)
         return [Reader(seed, config, _sizes(cases), slot, member(network, r)) for r, seed in enumerate(group)]
 
     return tuple(reader for group in in_stacks(seeds, config.fit) for reader in fit(group))
@@ -199,8 +204,8 @@ def _sizes(cases: Cases[Any]) -> Sizes:
     return Sizes(cases.query.shape[-1], cases.actions.shape[-1], cases.horizons, cases.targets.shape[-1])
 
 
-def _inputs(cases: Cases[Any], config: ReaderConfig, slot: Slot) -> tuple[Tensor, Tensor, Tensor]:
-    """The network's inputs: features (n, [r + 1,] d_q), slot inputs (n, s), actions (n, H, A)."""
+def _recipients(cases: Cases[Any], config: ReaderConfig) -> tuple[Tensor, Tensor]:
+    """What the network reads of recipients: features (n, [r + 1,] d_q) and actions (n, H, A)."""
     query, length = cases.query, 1 if config.prefix is None else config.prefix + 1
     query = query[:, None] if query.ndim == 2 else query
     if query.shape[1] < length:
@@ -208,4 +213,4 @@ def _inputs(cases: Cases[Any], config: ReaderConfig, slot: Slot) -> tuple[Tensor
             f"prefix {config.prefix} reads {length} features of a recipient; the cases have {query.shape[1]}"
         )
     query = query[:, -length:]
-    return tensor(query[:, 0] if config.prefix is None else query), tensor(slot(cases)), tensor(cases.actions)
+    return tensor(query[:, 0] if config.prefix is None else query), tensor(cases.actions)

@@ -34,7 +34,7 @@ def reader_errors(
 
     Args:
         coordinates: those to average, such as an object's position (`tab:frozen-head-components`); None for all.
-        scale: (D,) of `Standardiser`, for raw-state errors (`app:dclean-profile`); None for standardised ones.
+        scale: (D,) or (K, D) of `Standardiser`, for raw-state errors (`app:dclean-profile`); None for standardised ones.
     """
     errors = squared_errors(reader, cases)
     if scale is not None:
@@ -42,7 +42,7 @@ def reader_errors(
     return (errors if coordinates is None else errors[..., list(coordinates)]).mean(-1)
 
 
-def by_system(errors: Array, systems: NDArray[Any]) -> Array:
+def by_system(errors: Array, systems: NDArray[Any], weights: NDArray[Any] | None = None) -> Array:
     """Mean over the cases of each system, (N, K), in the order of `numpy.unique(systems)`.
 
     Stacked over sources and readers, a column of it is what `analysis.bootstrap` resamples.
@@ -50,8 +50,12 @@ def by_system(errors: Array, systems: NDArray[Any]) -> Array:
     Args:
         errors: (n, K).
         systems: (n,) ids.
+        weights: (n,) of the cases, see `Cases.weights`; None is equally.
     """
-    return group_means(errors, systems)[0]
+    if weights is None:
+        return group_means(errors, systems)[0]
+    column = np.asarray(weights, np.float64)[:, None]
+    return group_means(errors * column, systems)[0] / group_means(column, systems)[0]
 
 
 def strata_by_system(cases: Cases[Any]) -> NDArray[Any] | None:
@@ -95,6 +99,7 @@ def grid_errors(
         raise ValueError("the sources of a grid must have the same cases in the same order")
 
     def of(reader: Predictor, c: Cases[Any]) -> Array:
-        return by_system(reader_errors(reader, c, coordinates=coordinates, scale=scale), c.systems)
+        errors = reader_errors(reader, c, coordinates=coordinates, scale=scale)
+        return by_system(errors, c.systems, c.weights)
 
     return np.stack([np.stack([of(reader, c) for reader in g]) for g, c in zip(readers, cases, strict=True)])

@@ -10,7 +10,7 @@ multiply the residual coordinate by coordinate with fixed weights, see `physical
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -30,7 +30,7 @@ from sprii_train.analysis.value.bases import (
     recipients,
 )
 from sprii_train.analysis.value.cases import Cases, check_horizons, codes, other_system_rows, tensor
-from sprii_train.analysis.value.fitting import Selection, check_seeds, fit_stack, in_stacks
+from sprii_train.analysis.value.fitting import DonorInputs, Selection, check_seeds, fit_stack, in_stacks
 from sprii_train.analysis.value.log_factors import LogFactors, fit_log_factors
 from sprii_train.analysis.value.stacked import StackedLinear, member, predict_stack, stacked
 
@@ -126,6 +126,7 @@ def fit_routes(
     context: Context = "persistent",
     donors: Donors = "matched",
     weights: NDArray[np.floating] | None = None,
+    batch: int | None = None,
 ) -> tuple[Route, ...]:
     """One residual a base, with the base's seed and config (`FitConfig.stack` changes rounding alone).
 
@@ -139,6 +140,7 @@ def fit_routes(
         context: `persistent` codes, or `oracle`, a learned projection of the true log factors.
         donors: `matched`, or `mismatched` by a fixed map to other systems (`RouteConfig.donor_seed`).
         weights: (D,) of the residual's coordinates, non-negative: the `phys` variant.
+        batch: cases in a batch; by default as many as of the bases.
 
     Raises:
         PopulationError: if `train` may not be fitted on, or `select` not selected on.
@@ -159,29 +161,34 @@ def fit_routes(
     if weights is not None and (np.shape(weights) != (outputs,) or not (np.isfinite(weights) & (weights >= 0)).all()):
         raise ValueError(f"route weights must be {outputs} finite numbers >= 0, got {weights!r}")
     factors = fit_log_factors(train) if context == "oracle" else None
-    device = config.fit.device
+    budget = config.fit if batch is None else replace(config.fit, batch=batch)
+    device = budget.device
 
-    inputs = (*recipients(train), tensor(_persistent(train, donors, config, factors)))
-    selection = (*recipients(select), tensor(_persistent(select, donors, config, factors)))
-    query, actions, p = (x.to(device) for x in inputs)
+    def persistent(cases: Cases[Any]) -> NDArray[Any]:
+        return _persistent(cases, donors, config, factors)
+
+    inputs = recipients(train)
+    selection = (*recipients(select), tensor(persistent(select)))
+    query, actions = (x.to(device) for x in inputs)
     scale = None if weights is None else tensor(weights)
-    code = config.code if factors else p.shape[1]
 
     def fit(group: Sequence[Base]) -> list[Route]:
         base, seeds = stacked([b.network for b in group]).to(device), [b.seed for b in group]
+        p = DonorInputs(train, persistent, seeds, device)
+        code = config.code if factors else p.width
         network = ResidualNetwork(config, kind, base.size, code, outputs, len(factors or ()), scale, seeds).to(device)
         # The base is frozen, so what is left for the residual is known before.
-        left = (tensor(train.targets) - base.predict(inputs[:2], device)).to(device)
+        left = (tensor(train.targets) - base.predict(inputs, device)).to(device)
         member_axis = torch.arange(len(group), device=device)[:, None]
 
         def losses(rows: Tensor) -> Tensor:
             h = base.features(query[rows], actions[rows])
-            return (network(h, p[rows]) - left[member_axis, rows]).square().mean((1, 2, 3))
+            return (network(h, p(rows)) - left[member_axis, rows]).square().mean((1, 2, 3))
 
         selected = Selection(
             lambda: mean_errors(_predict(base, network, selection, device), select), config.select_every
         )
-        fit_stack(network, losses, len(train), seeds, config.fit, selected)
+        fit_stack(network, losses, len(train), seeds, budget, selected, weights=train.weights)
         return [Route(kind, context, donors, b, member(network, r), factors) for r, b in enumerate(group)]
 
     return tuple(route for group in in_stacks(bases, config.fit) for route in fit(group))
@@ -220,7 +227,7 @@ def amplitude_errors(
     if route.kind != "m2" or route.donors != "matched":
         raise ValueError(f"amplitudes are of M2 with matched donors; this is {route.kind} with {route.donors} donors")
     own = route.persistent(cases)
-    sources = {"own": own, "cross": own[other_system_rows(cases.systems, seed)]}
+    sources = {"own": own, "cross": own[other_system_rows(cases.systems, seed, cases.strata)]}
     return {
         name: np.stack(
             [((route.predict(cases, s * p).astype(np.float64) - cases.targets) ** 2).mean(-1) for s in scales]

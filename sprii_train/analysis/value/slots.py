@@ -28,6 +28,7 @@ class Slot:
         donor_seed: of the shuffled donors.
         factors: of decode and oracle, which the reader maps to the slot.
         decoder: of decode.
+        project: codes of the slot's width are mapped too.
     """
 
     arm: Arm
@@ -36,13 +37,16 @@ class Slot:
     donor_seed: int
     factors: LogFactors | None = None
     decoder: tuple[Probe, ...] | None = None
+    project: bool = False
 
     @property
     def mapped(self) -> int:
         """Inputs that the reader takes to the slot by a linear map: factors, codes of another width; 0: none."""
         if self.factors is not None:
             return len(self.factors)
-        return self.code if self.arm in ("persistent", "shuffled") and self.code != self.width else 0
+        if self.arm not in ("persistent", "shuffled"):
+            return 0
+        return self.code if self.project or self.code != self.width else 0
 
     def __call__(self, cases: Cases[Any]) -> NDArray[Any]:
         """(n, width), (n, F) for decode and oracle, or codes (n, code) of another width.
@@ -68,11 +72,13 @@ def fit_slot(
     donor_seed: int,
     penalties: tuple[float, ...],
     log_factors: bool = True,
+    project: bool = False,
 ) -> Slot:
     """The slot of an arm; factor statistics and the decoder come from these training cases.
 
     Args:
         log_factors: decode and oracle read the factors' logs; False: the factors themselves.
+        project: codes of the slot's width are mapped too.
         penalties: of the decoder, selected by cross-validation over training systems.
 
     Raises:
@@ -85,4 +91,4 @@ def fit_slot(
     factors = fit_log_factors(cases, log=log_factors) if arm in ("decode", "oracle") else None
     decoder = fit_decoder(cases, factors, penalties) if factors and arm == "decode" else None
     code = 0 if cases.context is None else cases.context.shape[1]
-    return Slot(arm, width, code, donor_seed, factors, decoder)
+    return Slot(arm, width, code, donor_seed, factors, decoder, project)

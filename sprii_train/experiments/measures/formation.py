@@ -24,7 +24,8 @@ def formation(source: Source) -> dict[str, Any]:
     """`{split: measures}` of every held-out split of the store; of sealed ones where the setting says so.
 
     Measures are those of `formation.formation_row` (ridge and MLP probes of centroids, ridge probes of single
-    histories), with the errors of `prediction` where windows have a future. `intervals` are [low, high] of the geometry
+    histories), with the errors of `prediction` where all episodes serve as histories. Where cases have a panel of some
+    groups of systems, `panel_window_…` are the probes' R² there. `intervals` are [low, high] of the geometry
     by a bootstrap of the systems, conditional on the source. The probes' squared errors are kept beside the model.
     """
     setting, store, learner = source.setting, source.store, source.learner
@@ -41,7 +42,11 @@ def formation(source: Source) -> dict[str, Any]:
         row[split] = single.row() | found.row()
         row[split]["intervals"] = {name: [each.low, each.high] for name, each in found.intervals.items()}
         kept |= {f"{split}|{'_'.join(key)}": scored.squared_errors for key, scored in found.scores.items()}
-        if setting.shortest is None:
+        if groups := getattr(setting.cases, "groups", ()):
+            few = _of_groups(held_out, store, split, groups)
+            found = measure_formation(train, few, factors, seed=SEED, probes=("ridge",), levels=("window",))
+            row[split] |= {f"panel_{name}": value for name, value in found.row().items() if name.startswith("window")}
+        if setting.kind is None:
             row[split] |= prediction(source, split)
     source.keep(kept)
     return row
@@ -62,6 +67,15 @@ def prediction(source: Source, split: str) -> dict[str, float]:
         if source.separate:
             row |= {f"correct{name}": float(errors.correct[i]), f"shuffled{name}": float(errors.shuffled[i])}
     return row
+
+
+def _of_groups(sample: Sample[Population], store: Store, split: str, groups: tuple[str, ...]) -> Sample[Population]:
+    """The rows of systems of these groups."""
+    table = store.split(split, unseal=True)
+    rows = np.isin(sample.systems, table["system"][np.isin(table["group"], groups)])
+    factors = {name: column[rows] for name, column in sample.factors.items()}
+    rollouts = None if sample.rollouts is None else sample.rollouts[rows]
+    return Sample(sample.population, sample.codes[rows], sample.systems[rows], factors, rollouts)
 
 
 def measured_windows(

@@ -7,13 +7,12 @@ from numpy.typing import NDArray
 
 from sprii_envs.banks import Bank
 from sprii_train.analysis.populations import Training
-from sprii_train.analysis.value.bases import RouteConfig, fit_bases
+from sprii_train.analysis.value.bases import fit_bases
 from sprii_train.analysis.value.cases import Cases, Standardiser
-from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.physical import output_weights, sensitivities
 from sprii_train.analysis.value.routes import fit_routes
 from sprii_train.cases.windows import cases_of
-from sprii_train.experiments.measures.value import amplitude_row, specificity_row, system_errors
+from sprii_train.experiments.measures.value import amplitude_row, route_config, specificity_row, system_errors
 from sprii_train.experiments.sources import Source
 
 VARIANTS = ("", "-phys")
@@ -27,7 +26,7 @@ def realization(source: Source) -> dict[str, Any]:
     Errors by reader (R,) are kept beside the model.
     """
     of = cases_of(source)
-    config = RouteConfig(fit=FitConfig(updates=source.cell.readers.route_updates, batch=128))
+    config = route_config(source)
     bases = fit_bases(of.train, of.development, config, tuple(range(source.cell.readers.count)))
     drawn = of.drawn["train"]
     weights = physical_weights(source.bank, drawn.episodes, drawn.anchors, of.train, of.standardiser)

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sprii_train.analysis.value.bases import RouteConfig, fit_bases
-from sprii_train.analysis.value.fitting import FitConfig
+from sprii_train.analysis.value.bases import fit_bases
 from sprii_train.analysis.value.readers import fit_readers
 from sprii_train.analysis.value.risks import Predictor
 from sprii_train.analysis.value.routes import fit_routes
@@ -16,6 +15,7 @@ from sprii_train.experiments.measures.value import (
     DONOR_SEED,
     amplitude_row,
     reader_config,
+    route_config,
     specificity_row,
     system_errors,
 )
@@ -37,7 +37,7 @@ def task(source: Source) -> dict[str, Any]:
     fitted: dict[str, tuple[Predictor, ...]] = {
         arm: fit_readers(train, arm, reader_config(source), seeds) for arm in READERS
     }
-    config = RouteConfig(fit=FitConfig(updates=source.cell.readers.route_updates, batch=128))
+    config = route_config(source)
     bases = fit_bases(train, held_out, config, seeds)
     m1, m2 = (fit_routes(train, held_out, bases, kind) for kind in ("m1", "m2"))
     fitted |= {"r0": bases, "m1": m1, "m2": m2}

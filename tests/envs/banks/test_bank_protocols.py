@@ -125,10 +125,13 @@ def test_spring_is_the_papers_protocol():
     """`app:spring-profile`: 144 training systems; 64 + 36 + 30 + 48 for validation; 256 + 36 sealed."""
     assert SPRING.counts == {"train": 144, "validation": 178}
     assert SPRING.episodes == 144 * 120 + 178 * 19 == 20_662
+    assert (SPRING.version, SPRING_SEALED.version) == (2, 2)  # its bytes are not those of version 1
     assert (SPRING_SEALED.counts, SPRING_SEALED.episodes) == ({"sealed": 292}, 292 * 19)
     assert {part.kind: part.length for part in SPRING.parts("validation")} == {
-        **dict.fromkeys(("forced", "mass", "free", "glide", "static", "cold"), 96),
-        "moving": 112,
+        **dict.fromkeys(("forced", "glide", "static"), 193),
+        **dict.fromkeys(("mass", "free"), 97),
+        "cold": 34,
+        "moving": 128,
     }
     drawn, sealed = simulate.draw(SPRING), simulate.draw(SPRING_SEALED)
     groups, counts = np.unique(drawn.group[144:], return_counts=True)

@@ -15,7 +15,7 @@ SPRING_SMALL = SPRING.replace(
 )
 """Four cold episodes a system, so that the three templates do not start anew with each system."""
 
-SPRING_TIGHT = SPRING_SMALL.replace(constants={**SPRING_SMALL.constants, "view_width": 0.7})
+SPRING_TIGHT = SPRING_SMALL.replace(constants={**SPRING_SMALL.constants, "view_width": 0.66})
 """The same in a small view, which many episodes leave."""
 
 POKE_SMALL = POKE_FACTORIAL.replace(

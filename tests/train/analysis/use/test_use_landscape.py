@@ -132,7 +132,7 @@ def test_the_simulators_own_valley_and_what_no_donor_leaves_grow_with_the_pulse(
     """
     depths = []
     for length in (2, 4, 8):
-        behaviour = replace(spring.protocol.behaviour, template_length=length)
+        behaviour = replace(spring.protocol.behaviour, query_length=length)
         bank = build(spring.protocol.replace(behaviour=behaviour), tmp_path / str(length))
         table = bank.split("train")
         forced = bank.windows("states", table.select(table["kind"] == "forced")["episode"], 0, 17).astype(np.float64)

@@ -72,7 +72,7 @@ def test_other_system_rows_deal_whole_systems():
 
 def test_only_the_context_is_exchanged():
     wrong = CASES.mismatched(0)
-    np.testing.assert_array_equal(wrong.context, CASES.context[other_system_rows(CASES.systems, 0)])
+    np.testing.assert_array_equal(wrong.context, CASES.context[other_system_rows(CASES.systems, 0, CASES.strata)])
     assert not np.isclose(wrong.context, CASES.context).all(1).any()
     for name in ("query", "actions", "targets", "systems"):
         assert getattr(wrong, name) is getattr(CASES, name)

@@ -122,7 +122,7 @@ def test_network_equals_one_case_and_horizon_at_a_time(arm, prefix):
 def test_three_factors_add_256_parameters_to_the_common_reader():
     n = 8
     factors = dict.fromkeys("abc", np.arange(1.0, n + 1))
-    fields = {"query": np.zeros((n, 64)), "context": np.zeros((n, 64)), "factors": factors}
+    fields = {"query": np.zeros((n, 64)), "context": np.zeros((n, 64)), "factors": factors, "strata": None}
     cases = linear_gaussian(Training("train"), 2, **fields)
     config = ReaderConfig(fit=FitConfig(updates=1, batch=2))
 

@@ -124,7 +124,7 @@ def test_m2_without_a_code_is_the_base(base, m1, m2):
 def test_amplitudes_scale_own_and_cross_codes(base, m2):
     scales = (0.0, 0.5, 1.0)
     curves = amplitude_errors(m2, TEST, scales, seed=3)
-    rows = other_system_rows(TEST.systems, 3)
+    rows = other_system_rows(TEST.systems, 3, TEST.strata)
     for name, p in (("own", TEST.context), ("cross", TEST.context[rows])):
         assert curves[name].shape == (3, len(TEST), 2)
         np.testing.assert_array_equal(curves[name][0], reader_errors(base, TEST))
