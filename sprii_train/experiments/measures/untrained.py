@@ -7,7 +7,6 @@ import torch
 
 from sprii_train.experiments.measures.formation import formation
 from sprii_train.experiments.sources import Source
-from sprii_train.learners import learner_of
 
 
 def untrained(source: Source) -> dict[str, Any]:
@@ -16,8 +15,7 @@ def untrained(source: Source) -> dict[str, Any]:
 
 
 def first_weights(source: Source) -> Any:
-    """The learner of a source as it began."""
-    config = source.learner.config
-    with torch.random.fork_rng():
+    """The learner of a source as it began, told of the training windows what it asks."""
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(source.seed)
-        return learner_of(config)[1](config).eval()
+        return source.setting.fresh(source.store, source.learner.config).eval()
