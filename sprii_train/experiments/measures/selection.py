@@ -17,7 +17,7 @@ SEED = 20_266  # of windows and donors
 def selection(source: Source) -> dict[str, Any]:
     """Task loss at the last horizon by donor, as a share of the targets' variance: embeddings differ in scale.
 
-    `selection` is with a same-system donor's history, `shuffled_selection` with another system's and `own_selection` with
+    `selection` is with a same-system donor's history, `shuffled_selection` with another system's, `own_selection` with
     the recipient's own. 1 is what the mean of the targets scores.
     """
     episodes = selection_episodes(source.setting, source.store)
