@@ -50,6 +50,7 @@ FINDINGS = (
             "tab:nod-mechanism",
             "tab:burgers-adaptation-cost",
             "tab:coda-host-results",
+            "tab:dclean-all-budgets",
         ),
         (
             "FCRL, CPC, RSSM and other encoders on SpringWorld",

@@ -42,6 +42,37 @@ def reader_horizons(
     return figure
 
 
+def source_horizons(
+    horizons: Sequence[int], curves: Mapping[str, Sequence[Interval]], known: Mapping[str, Sequence[float]]
+) -> Figure:
+    """Errors by horizon with their intervals on logarithmic scales, a line a learner (`tab:dclean-all-budgets`).
+
+    Args:
+        horizons: K steps.
+        curves: learner → K intervals, at most ten.
+        known: readers that no learner has a part in → K errors, dashed.
+    """
+    figure = Figure(figsize=(7.4, 4.4), layout="constrained")
+    axis = figure.subplots()
+    for i, (name, found) in enumerate(curves.items()):
+        at = np.asarray(horizons) * 1.025 ** (i - (len(curves) - 1) / 2)  # side by side
+        axis.errorbar(
+            at, [f.estimate for f in found], yerr=_spans(found), fmt="o-", label=name, color=f"C{i}", capsize=2,
+            markersize=4, linewidth=1.4,
+        )  # fmt: skip
+    for (name, errors), colour in zip(known.items(), ("black", "#7f7f7f"), strict=False):
+        axis.plot(horizons, errors, "--", label=name, color=colour, linewidth=1.0)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_xticks(horizons, [str(h) for h in horizons])
+    axis.set_xlabel("horizon")
+    axis.set_ylabel("raw-state MSE")
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    return figure
+
+
 def contrast_intervals(contrasts: Mapping[str, Interval], label: str) -> Figure:
     """A row an interval, with a line at 0 (`fig:v3-poke-components`).
 

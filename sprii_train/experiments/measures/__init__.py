@@ -3,6 +3,7 @@
 from sprii_train.experiments.measures.adaptive import adaptive
 from sprii_train.experiments.measures.atlas import atlas
 from sprii_train.experiments.measures.bottleneck import bottleneck
+from sprii_train.experiments.measures.common import common_reader
 from sprii_train.experiments.measures.components import components
 from sprii_train.experiments.measures.control import control
 from sprii_train.experiments.measures.cophy import cophy, cophy_baselines, cophy_readers
@@ -42,6 +43,8 @@ MEASURES: dict[str, Measure] = {
         Measure("atlas", atlas, readers=False, seconds=20.0),
         # An update of six horizons takes three times as long.
         Measure("bottleneck", bottleneck, ("present",), reader_fits=4 * 3),
+        # Three stacks of twice the updates, each of which takes two thirds as long, and a third of those of no learner.
+        Measure("common-reader", common_reader, properties=("drag",), seconds=60.0, reader_fits=2 * 3 * 0.67),
         Measure("components", components, ("present",), asks=("components",), reader_fits=4),
         Measure("control", control, readers=False, trials=True, seconds=0.5),
         # An update of the head rolls 27 frames out, which takes 20 times as long as one of a reader.

@@ -15,7 +15,7 @@ def untrained(source: Source) -> dict[str, Any]:
 
 
 def first_weights(source: Source) -> Any:
-    """The learner of a source as it began, told of the training windows what it asks."""
-    with torch.random.fork_rng(devices=[]):
+    """The learner of a source as it began."""
+    with torch.random.fork_rng():
         torch.manual_seed(source.seed)
         return source.setting.fresh(source.store, source.learner.config).eval()

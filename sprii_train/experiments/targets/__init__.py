@@ -11,6 +11,7 @@ from sprii_train.experiments.targets.cophy import COPHY_SCENES, COPHY_TARGETS
 from sprii_train.experiments.targets.cophy_balls import BALLS_TARGETS
 from sprii_train.experiments.targets.cophy_sources import SOURCE_TARGETS
 from sprii_train.experiments.targets.dclean import D_CLEAN_TARGETS
+from sprii_train.experiments.targets.dclean_common import D_CLEAN_COMMON_TARGETS
 from sprii_train.experiments.targets.dclean_full import D_CLEAN_FULL_TARGETS
 from sprii_train.experiments.targets.fhn import FHN_TARGETS
 from sprii_train.experiments.targets.inferred import INFERRED_TARGETS
@@ -57,6 +58,7 @@ TARGETS: dict[str, Target] = {
         *SPRING_SEALED_TARGETS,
         *TDS_TARGETS,
         *D_CLEAN_TARGETS,
+        *D_CLEAN_COMMON_TARGETS,
         *PENDULUM_TARGETS,
         *OVERCOOKED_TARGETS,
         *BURGERS_TARGETS,

@@ -32,6 +32,12 @@ OTHER_LABELS: dict[str, str] = {
             "tab:dclean-gamma-validation",
             "fig:v3-dclean-readers",
         ),
+        "tab:dclean-all-budgets": (
+            "app:dclean-official",
+            "tab:external-dclean",
+            "tab:closest-dclean",
+            "tab:external-dclean-records",
+        ),
         "tab:spring-same-donor": ("tab:spring-frozen-probes",),
         "tab:frozen-head": ("tab:frozen-head-components", "fig:v3-poke-components"),
         "tab:realization-complete-grid": ("tab:realization-routes", "fig:v3-m1m2"),

@@ -62,8 +62,8 @@ COMPOSED: dict[str, Composed] = {
         Composed(
             "tab:extended-validation",
             "Predictive comparisons: Burgers and D-Clean",
-            ("tab:v3-bottleneck-endpoints", "tab:v3-nod-native", "tab:burgers-adaptation-cost"),
-            ("CaDM, FCRL, NOD and DALI under D-Clean's common reader: of these rows SPRII's alone is here",),
+            ("tab:v3-nod-native", "tab:burgers-adaptation-cost", "tab:dclean-all-budgets"),
+            ("TDS, FCRL, CaDM and DALI under D-Clean's common reader: of panel B SPRII's row alone is here",),
         ),
         Composed(
             "fig:predictive-gains",
