@@ -13,7 +13,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Standardiser:
-    """Mean and scale of columns (d,), or (k, d); a constant column has scale 1, as in scikit-learn's `StandardScaler`."""
+    """Mean and scale (d,) of columns, or (k, d); a constant column has scale 1, as in scikit-learn's scaler."""
 
     mean: Array
     scale: Array

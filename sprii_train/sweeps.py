@@ -1,10 +1,10 @@
-"""SpringWorld's schedule of pairs: sweeps over all systems whose windows share one pair of starts (`app:spring-profile`).
+"""SpringWorld's schedule of pairs: sweeps over all systems, whose windows share one pair of starts.
 
     sweep = every system once, in a new order, in batches of `pairs`; what is over is left out
     one (donor start, recipient start), one recipient episode and one other donor episode a sweep, for all systems
 
-All windows of an update are thus equally old: histories differ in systems and forces, not in the moment. Of `Derangement`,
-the Random control, a system's donor is the system so many places on, one shift a sweep.
+All windows of an update are thus equally old: histories differ in systems and forces, not in the moment. Of
+`Derangement`, the Random control, a system's donor is the system so many places on, one shift a sweep.
 """
 
 from typing import Any
@@ -42,6 +42,7 @@ class SweptWindows(PairedWindows):
         if self.count > len(systems):
             raise ValueError(f"a sweep of {len(systems)} systems has no batch of {self.count} pairs")
         self._rows = order.reshape(len(systems), -1)
+        self._starts = int(self.windows.last_start([0])[0]) + 1
 
     def identity(self) -> dict[str, Any]:
         """That of `PairedWindows`, with the schedule."""
@@ -52,11 +53,11 @@ class SweptWindows(PairedWindows):
         systems, replicates = self._rows.shape
         sweep, part = divmod(step, systems // self.count)
         rng = stream(self.pairs.seed, sweep, SWEEPS)
-        recipient_start, donor_start = rng.integers(self.windows.last_start(0) + 1, size=2)
+        recipient_start, donor_start = rng.integers(self._starts, size=2)
         replicate = rng.integers(replicates)
         other = (replicate + rng.integers(1, replicates)) % replicates
-        shift = rng.integers(1, systems) if isinstance(self.kernel, Derangement) else 0
         recipients = rng.permutation(systems)[part * self.count : (part + 1) * self.count]
+        shift = rng.integers(1, systems) if isinstance(self.kernel, Derangement) else 0  # last: recipients are shared
         rows = self._rows[recipients, replicate], self._rows[(recipients + shift) % systems, other]
         recipient, donor = (rows_of(each, self.table) for each in rows)
         starts = (np.full(self.count, start, np.int64) for start in (recipient_start, donor_start))

@@ -7,12 +7,17 @@ import torch
 from numpy.typing import NDArray
 
 from sprii_envs.arguments import integer
-from sprii_envs.relations import SAME_SYSTEM, Derangement, EpisodeTable, PairSampler, WindowSampler
+from sprii_envs.relations import EpisodeTable, WindowSampler
+from sprii_envs.relations.kernels import derangement
+from sprii_train.analysis.formation.arrangement import group_means
 from sprii_train.data import WindowReader
 from sprii_train.protocol import Batch, Codes, concatenated, encode, take
 
 CHUNK = 1000  # windows encoded at a time by default
 IMAGES = 100  # the same, of frames
+PAIRS = 12_000  # predicted at a time
+
+Rows = NDArray[np.int64]
 
 
 class Encoded(NamedTuple):
@@ -60,37 +65,54 @@ def encode_split(
 
 
 @torch.no_grad()
-def donor_errors(learner: Any, encoded: Encoded, *, seed: int, rounds: int = 56) -> DonorErrors:
-    """Errors with the recipient's own context, a same-system donor's and another system's.
+def donor_errors(learner: Any, encoded: Encoded, *, seed: int) -> DonorErrors:
+    """Errors with the recipient's own context, every same-system donor's and another system's.
 
-    Every round draws one recipient a system, its correct donor (another rollout), and a derangement of the systems for
-    the shuffled donor; correct and shuffled have the same recipients, and donors the same marginal.
+    Every episode is a recipient, and every other episode of its system its correct donor, once each. For a shuffled one
+    the j-th donor of all of a system's recipients comes from one other system, by the j-th derangement of the systems,
+    so recipients and, where systems have equally many episodes, donors are those of the correct pairs. Systems weigh
+    equally.
 
     Args:
         encoded: the population; contexts change, everything else of the recipient stays.
-        rounds: draws; 56 = 8 rollouts × 7 possible donors.
+        seed: of the derangements.
 
     Raises:
-        ValueError: for rounds below 1.
+        ValueError: for a single system, or a system of a single episode.
     """
-    rounds = integer("rounds", rounds, least=1)
-    table = encoded.table
-    systems = len(np.unique(table["system"]))
-    samplers = {
-        "correct": PairSampler(table, SAME_SYSTEM, seed=seed, distinct="system"),
-        "shuffled": PairSampler(table, SAME_SYSTEM, Derangement(), seed=seed, distinct="system"),
-    }
-    errors = {"own": _errors(learner, encoded, slice(None), slice(None))}
-    for name, sampler in samplers.items():
-        drawn = [sampler.batch(step, systems) for step in range(rounds)]
-        recipient = torch.from_numpy(np.concatenate([p.recipient for p in drawn]))
-        donor = torch.from_numpy(np.concatenate([p.donor for p in drawn]))
-        errors[name] = _errors(learner, encoded, recipient, donor)
-    return DonorErrors(errors["own"], errors["correct"], errors["shuffled"])
+    systems = encoded.table["system"]
+    recipient, correct, shuffled = donor_pairs(systems, seed)
+    every = np.arange(len(systems))
+    pairs = {"own": (every, every), "correct": (recipient, correct), "shuffled": (recipient, shuffled)}
+    return DonorErrors(**{name: _errors(learner, encoded, *each) for name, each in pairs.items()})
 
 
-def _errors(learner: Any, e: Encoded, recipient: Any, donor: Any) -> NDArray[np.float64]:
-    z_s, u, y = take((e.codes.z_s, e.u, e.y), recipient)
-    errors = getattr(learner, "horizon_losses", None) or learner.task_loss
-    losses = errors(learner.predict(z_s, e.codes.z_p[donor], u), y)
-    return losses.double().reshape(len(losses), -1).mean(0).numpy()
+def donor_pairs(systems: NDArray[Any], seed: int) -> tuple[Rows, Rows, Rows]:
+    """Rows of recipients, of their correct donors and of shuffled ones, (n,) each, of episodes of `systems` (E,)."""
+    ids, inverse, counts = np.unique(systems, return_inverse=True, return_counts=True)
+    if len(ids) < 2 or counts.min() < 2:
+        raise ValueError(
+            f"donors need >= 2 systems of >= 2 episodes each, got {len(ids)} systems of {counts.min()} and more"
+        )
+    rng = np.random.default_rng(integer("seed", seed))
+    deranged = [derangement(rng, np.arange(len(ids))) for _ in range(int(counts.max()) - 1)]
+    order = np.argsort(inverse, kind="stable")
+    members = np.split(order, np.cumsum(counts)[:-1])
+    found: list[tuple[Rows, Rows, Rows]] = []
+    for system, own in enumerate(members):
+        for j in range(1, len(own)):
+            other = members[deranged[j - 1][system]]
+            found.append((own, np.roll(own, -j), other[(np.arange(len(own)) + j) % len(other)]))
+    recipient, correct, shuffled = (np.concatenate(column) for column in zip(*found, strict=True))
+    return recipient, correct, shuffled
+
+
+def _errors(learner: Any, e: Encoded, recipient: Rows, donor: Rows) -> NDArray[np.float64]:
+    measure: Any = getattr(learner, "horizon_losses", None) or learner.task_loss
+    parts = []
+    for i in range(0, len(recipient), PAIRS):
+        rows = torch.from_numpy(recipient[i : i + PAIRS])
+        z_s, u, y = take((e.codes.z_s, e.u, e.y), rows)
+        losses = measure(learner.predict(z_s, e.codes.z_p[torch.from_numpy(donor[i : i + PAIRS])], u), y)
+        parts.append(losses.double().reshape(len(losses), -1).numpy())
+    return group_means(np.concatenate(parts), e.table["system"][recipient])[0].mean(0)

@@ -1,8 +1,8 @@
 """Queries as reader cases: a present, an independent donor history, a future (`app:horizon-conditions`).
 
-A query is an episode, an anchor, and how much of its recipient shows: the frame at the anchor alone, its difference zero
-(q = 0), or with the one before it (q = 1). Its donor is the first window of an episode of its system of the kind that
-histories come from. Kinds, and episodes within a kind, weigh the same in a system; so do q and horizons.
+A query is an episode, an anchor, and how much of its recipient shows: the frame at the anchor alone, its difference
+zero (q = 0), or with the one before it (q = 1). Its donor is the first window of an episode of its system, of the kind
+that histories come from. Kinds, and episodes within a kind, weigh the same in a system; so do q and horizons.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from sprii_envs.banks import Bank
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.world import World, rollout
 from sprii_train.analysis.populations import Development, Sealed, Training
-from sprii_train.analysis.value.cases import Cases, DonorPool, Standardiser
+from sprii_train.analysis.value.cases import Cases, DonorPool, Standardiser, fit_standardiser
 from sprii_train.cases.base import Drawn, SourceCases, Trained, cases_from, training_from
 from sprii_train.cases.encoding import encode_histories, features
 
@@ -101,9 +101,8 @@ class QueryCases:
         actions. Standardised squared errors, means over coordinates and the cold queries of `groups`: no reader without
         a donor can do better in expectation, if systems are drawn as the training ones.
         """
-        _, targets = self._futures(bank, bank.split("train"))
-        mean, scale = targets.mean(0), np.maximum(targets.std(0), self.floors)
         train = bank.split("train")
+        scale = fit_standardiser(Training("train"), self._futures(bank, train)[1], self.floors).scale
         first = np.unique(train["system"], return_index=True)[1]
         systems = np.stack([train[name][first] for name in bank.properties.names], axis=1)
         held_out = bank.split("validation")
@@ -121,7 +120,9 @@ class QueryCases:
         seen = torch.from_numpy(np.ascontiguousarray(frames[:, None] if frames.ndim == 3 else frames))
         return features(learner, seen, "target" if callable(getattr(learner, "target", None)) else "present")
 
-    def _futures(self, bank: Bank, table: EpisodeTable) -> tuple[tuple[NDArray[Any], NDArray[Any]], NDArray[np.float64]]:
+    def _futures(
+        self, bank: Bank, table: EpisodeTable
+    ) -> tuple[tuple[NDArray[Any], NDArray[Any]], NDArray[np.float64]]:
         """Presents (n, S), actions (n, H, A) and increments (n, K, S) of the queries in a table, in its order."""
         table = table.select(np.isin(table["kind"], list(self.anchors)))
         anchors, last = np.array([self.anchors[kind] for kind in table["kind"]]), self.horizons[-1]

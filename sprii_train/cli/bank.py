@@ -13,7 +13,7 @@ from sprii_train.cli.options import check_workers, load_plugin
 from sprii_train.terminal import console
 
 if TYPE_CHECKING:
-    from sprii_envs.banks import RecordedBank, Store
+    from sprii_envs.banks import Bank, RecordedBank, Store
     from sprii_envs.banks.generated import GeneratedProtocol, Progress
     from sprii_envs.processes import InOrder
 
@@ -403,6 +403,8 @@ class Info:
         print(store.describe() if isinstance(store, Bank) else described(store, self.path))
         if "explanation" in store.table and "cd_states" in store.columns:
             print(_outcomes(store))
+        if isinstance(store, Bank) and (told := _unexplained(store)):
+            print(told)
         if self.dropped:
             for name, reason in getattr(store, "notes", {}).get("dropped", {}).items():
                 print(f"  {name}: {reason}")
@@ -474,6 +476,28 @@ def _outcomes(store: "Store", most: int = 1000) -> str:
     rows = range(min(most, len(store.table)))
     told = ", ".join(f"{name} {value:.3f}" for name, value in outcomes(pairs(store, rows)).items())
     return f"  of the first {_counted(len(rows), 'pair')}: {told}"
+
+
+def _unexplained(bank: "Bank") -> str:
+    """What unknown physics leaves of SpringWorld's cold queries; nothing of other banks."""
+    import numpy as np
+
+    from sprii_envs.banks.behaviours import SpringEpisodes
+
+    if not isinstance(bank.protocol.behaviour, SpringEpisodes) or not {"train", "validation"} <= {*bank.splits}:
+        return ""
+    from sprii_train.settings.spring import SPRING_CASES as CASES
+
+    table = bank.split("validation")
+    cases = (table["kind"] == CASES.cold) & np.isin(table["group"], CASES.groups)
+    if not cases.any():
+        return ""
+    left = ", ".join(f"h{h} {e:.3f}" for h, e in zip(CASES.horizons, CASES.unexplained(bank), strict=True))
+    systems = len(np.unique(table["system"][cases]))
+    return (
+        f"  unknown physics leaves of {int(cases.sum()):,} cold queries of {systems} systems, in training variances: "
+        f"{left}"
+    )
 
 
 def _numbered(names: "list[str]") -> str:

@@ -182,8 +182,8 @@ class Setting:
     still: bool = False
     sealed: Callable[[Path], Store] | None = None
     cases: Callable[[Any], Any] | None = None
-    readout: ReaderConfig = ReaderConfig()
-    routes: RouteConfig = RouteConfig()
+    readout: ReaderConfig = field(default_factory=ReaderConfig)
+    routes: RouteConfig = field(default_factory=RouteConfig)
     case_horizons: tuple[int, ...] = (1, 4, 16)
     case_count: int = 16
     donor_factors: tuple[Factor, ...] = ()

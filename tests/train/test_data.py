@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.stats import chisquare
 from tiny import HISTORY, HORIZONS, PROTOCOL, naive_windows
 
 from sprii_envs.banks import ArrayStore, Bank, BankError, Stream, build
@@ -186,29 +185,18 @@ def test_frames_equal_those_drawn_one_at_a_time(poke_bank: Bank):
     assert (seen[:, 0] == seen[:, 1]).flatten(1).all(1).tolist() == [True, False, False, True, False]
 
 
-def test_anchors_read_the_whole_history_and_the_future_of_the_anchor(spring_bank: Bank):
-    episodes, anchors = np.array([0, 1, 40, 13]), np.array([15, 79, 40, 41])
-    starts = np.zeros(4, np.int64)
-    reader = WindowReader(spring_bank, 96, (1, 4, 16), image=16)
-    wanted = naive_frames(spring_bank, episodes, starts, anchors, 96)
-    got = reader.read(episodes, starts, anchors)
-    assert_same(got, wanted._replace(anchors=torch.from_numpy(anchors)))
-    histories = reader.histories(episodes, starts)
-    assert torch.equal(histories.observations, got.observations)
-    assert torch.equal(histories.actions, got.actions)
-    assert histories.future_observations.shape == (4, 0, 2, 16, 16)
-    assert histories.future_actions.shape == (4, 0, 2)
-    assert histories.anchors is None
-
-    of_states = WindowReader(spring_bank, 96, (1, 4, 16), ("mass",)).read(episodes, starts, anchors)
-    states = spring_bank["states"]
-    for row, (e, a) in enumerate(zip(episodes, anchors, strict=True)):
-        assert (of_states.observations[row].numpy() == states[e, :96]).all()
-        assert (of_states.future_observations[row].numpy() == states[e, [a + 1, a + 4, a + 16]]).all()
-        assert (of_states.future_actions[row].numpy() == spring_bank["actions"][e, a : a + 16]).all()
-    assert of_states.labels is not None
-    with pytest.raises(BankError):
-        reader.read(episodes, starts, anchors + 1)  # no room for the last horizon at 80
+def test_still_windows_begin_without_a_difference_wherever_they_begin(spring_bank: Bank):
+    """SpringWorld's; targets keep theirs, and so do all frames after the first."""
+    episodes, starts = np.array([0, 1, 2]), np.array([0, 7, 81])
+    usual, still = (WindowReader(spring_bank, 96, (1, 4, 16), image=16, still=one) for one in (False, True))
+    seen, wanted = still.read(episodes, starts), usual.read(episodes, starts)
+    assert (seen.observations[:, 0] == seen.observations[:, 1]).all()
+    assert_same(seen._replace(observations=seen.observations[:, 1:]),
+                wanted._replace(observations=wanted.observations[:, 1:]))  # fmt: skip
+    moved = (wanted.observations[:, 0] != wanted.observations[:, 1]).flatten(1).any(1)
+    assert moved.tolist() == [False, True, True]
+    assert_same(still.histories(episodes, starts), seen._replace(
+        future_observations=seen.future_observations[:, :0], future_actions=seen.future_actions[:, :0]))  # fmt: skip
 
 
 def forced(bank: Bank):
@@ -216,54 +204,17 @@ def forced(bank: Bank):
     return table.select(table["kind"] == "forced")
 
 
-def test_whole_episodes_with_anchors(spring_bank: Bank):
-    """Both sides are whole episodes of the selection; anchors are uniform over 15…79, donors' too."""
-    reader, pairs = WindowReader(spring_bank, 96, (1, 4, 16)), 8
-    data = PairedWindows(reader, forced(spring_bank), pairs=pairs, seed=1, shortest=16)
-    states, anchors = spring_bank["states"], []
-    for step in range(60):
-        windows = data(step)
-        assert windows.anchors is not None
-        assert windows.observations.shape == (2 * pairs, 96, 8)
-        anchors.append(windows.anchors.numpy())
-        if step > 3:
-            continue
-        first = [np.flatnonzero((states[:, 0] == seen[0].numpy()).all(1)) for seen in windows.observations]
-        episodes = np.array([rows[np.isin(rows, forced(spring_bank)["episode"])] for rows in first])[:, 0]
-        table = spring_bank.table
-        assert set(table["kind"][episodes]) == {"forced"}
-        assert (table["system"][episodes[:pairs]] == table["system"][episodes[pairs:]]).all()
-        assert (episodes[:pairs] != episodes[pairs:]).all()
-        assert len(set(table["system"][episodes])) == pairs
-        assert_same(windows, reader.read(episodes, np.zeros(2 * pairs, np.int64), windows.anchors.numpy()))
-    drawn = np.concatenate(anchors)
-    counts = np.bincount((drawn - 15) // 13, minlength=5)
-    assert (drawn.min(), drawn.max()) == (15, 79)
-    assert chisquare(counts).pvalue > 1e-3
-    of_donors = np.concatenate([a[:pairs] for a in anchors])
-    assert chisquare(np.bincount((of_donors - 15) // 13, minlength=5)).pvalue > 1e-3
-
-
-def test_whole_episodes_must_be_as_long_as_the_history(spring_bank: Bank):
-    table = spring_bank.split("train")
-    moving = table.select(np.isin(table["kind"], ["moving", "forced"]))
-    with pytest.raises(ValueError, match=r"whole episodes of 96 observations are asked for, but some have \[112\]"):
-        PairedWindows(WindowReader(spring_bank, 96), moving, pairs=4, shortest=16)
-
-
 def test_what_is_read_is_part_of_the_identity(spring_bank: Bank):
     """Old runs of states keep theirs: nothing is added for them."""
 
-    def identity(image: int, shortest: int | None, history: int = 96) -> dict:
-        reader = WindowReader(spring_bank, history, (1, 4), image=image)
-        return PairedWindows(reader, forced(spring_bank), pairs=2, shortest=shortest).identity()
+    def identity(image: int, still: bool) -> dict:
+        reader = WindowReader(spring_bank, 96, (1, 4), image=image, still=still)
+        return PairedWindows(reader, forced(spring_bank), pairs=2).identity()
 
-    assert not {"image", "shortest"} & identity(0, None, history=24).keys()
-    with_frames, anchored = identity(16, 16), identity(0, 16)
-    assert (with_frames["image"], with_frames["shortest"]) == (16, 16)
-    assert "image" not in anchored
-    assert identity(0, 20) != anchored
-    assert identity(32, 16) != with_frames
+    assert not {"image", "still"} & identity(0, False).keys()
+    told = identity(16, True)
+    assert (told["image"], told["still"]) == (16, True)
+    assert "still" not in identity(16, False)
 
 
 def test_a_table_in_place_of_a_split(poke_bank: Bank):

@@ -53,8 +53,8 @@ SPRING_SEALED_SMALL = SPRING_SEALED.replace(
 D_CLEAN_SMALL = D_CLEAN.replace(systems={"train": 16, "validation": 5, "test": 4}, rollouts=4)
 
 POKE_LEARNER = JEPAConfig(
-    image=IMAGE, stem=(4,), patch=4, frames="scaled", embedding=8, persistent=4, current=3, action_feature=4, horizon_feature=4,
-    width=8, layers=1, heads=2, predictor_width=16, dropout=0.0, sigreg_slices=16,
+    image=IMAGE, stem=(4,), patch=4, frames="scaled", embedding=8, persistent=4, current=3, action_feature=4,
+    horizon_feature=4, width=8, layers=1, heads=2, predictor_width=16, dropout=0.0, sigreg_slices=16,
 )  # fmt: skip
 
 SPRING_LEARNER = replace(POKE_LEARNER, history=96)

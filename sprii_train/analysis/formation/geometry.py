@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import pdist, squareform
 from scipy.stats import rankdata
 from sklearn.preprocessing import StandardScaler
 
@@ -106,6 +106,46 @@ def partial_geometry(sample: Sample[Population], factors: Sequence[Factor]) -> d
         factor.name: _partial(code, ranks[factor.name], [ranks[c.name] for c in controls_of(factor, factors)])
         for factor in factors
     }
+
+
+def partial_distance_correlation(sample: Sample[Population], factors: Sequence[Factor]) -> dict[str, float]:
+    """Bias-corrected partial distance correlation of codes and each factor, given the other factors together.
+
+    Székely and Rizzo's (2014), of U-centred distance matrices: beside the rank correlation of `partial_geometry` it
+    tells of any dependence, not only of one that grows with distance. Its size is that of a squared correlation, its
+    sign may be negative. The controls are one vector, each in its own SDs. It is 0 where codes or factor have nothing
+    left.
+
+    Args:
+        sample, factors: as `partial_geometry` takes them; four systems or more.
+
+    Raises:
+        ValueError: as `partial_geometry`, or for three systems.
+    """
+    if len(sample) < 4:
+        raise ValueError(f"partial distance correlation needs >= 4 systems, got {len(sample)}")
+    codes, found = _u_centred(sample.codes), {}
+    factor_distances(sample, factors)  # refuses a constant one
+    for factor in factors:
+        whole = pair = [codes, _u_centred(factor.of(sample.factors)[:, None])]
+        if controls := controls_of(factor, factors):
+            values = np.stack([control.of(sample.factors) for control in controls], axis=1)
+            z = _u_centred(values / values.std(0))
+            pair = [each - (each * z).sum() / max((z * z).sum(), 1e-300) * z for each in pair]
+        left, before = ([(each**2).sum() for each in both] for both in (pair, whole))
+        live = all(part > 1e-18 * all_of_it > 0 for part, all_of_it in zip(left, before, strict=True))
+        found[factor.name] = float((pair[0] * pair[1]).sum() / np.sqrt(left[0] * left[1])) if live else 0.0
+    return found
+
+
+def _u_centred(values: Array) -> Array:
+    """U-centred Euclidean distances (n, n) of rows (n, d): every row sums to 0, and the diagonal is 0."""
+    d = squareform(pdist(values))
+    n = len(d)
+    rows = d.sum(1) / (n - 2)
+    centred = d - rows[:, None] - rows[None] + d.sum() / ((n - 1) * (n - 2))
+    np.fill_diagonal(centred, 0.0)
+    return centred
 
 
 def factor_distances(sample: Sample[Population], factors: Sequence[Factor]) -> dict[str, Array]:

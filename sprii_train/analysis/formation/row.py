@@ -7,7 +7,13 @@ from typing import Literal
 from sprii_envs.arguments import integer
 from sprii_train.analysis.formation.arrangement import rollout_means, system_centroids, with_codes
 from sprii_train.analysis.formation.factors import Factor
-from sprii_train.analysis.formation.geometry import Geometry, between_within, partial_geometry, standardise
+from sprii_train.analysis.formation.geometry import (
+    Geometry,
+    between_within,
+    partial_distance_correlation,
+    partial_geometry,
+    standardise,
+)
 from sprii_train.analysis.formation.intervals import partial_intervals, ratio_interval
 from sprii_train.analysis.formation.probes import Kind, Scored, probe_factors
 from sprii_train.analysis.populations import Population, Sample, Training, check_fit
@@ -24,20 +30,23 @@ class Formation:
 
     Attributes:
         geometry: of the rollout means of the held-out systems.
-        rho: factor → partial correlation of distances between system centroids.
+        rho: factor → partial rank correlation of distances between system centroids.
+        pdcor: factor → their partial distance correlation; none of three systems.
         scores: (level, kind, factor) → a probe's estimates on the held-out systems.
         intervals: `ratio` and `rho_drag` and so on → system-bootstrap interval, given this source; none unless asked.
     """
 
     geometry: Geometry
     rho: dict[str, float]
+    pdcor: dict[str, float]
     scores: dict[tuple[str, str, str], Scored]
     intervals: dict[str, Interval] = field(default_factory=dict)
 
     def row(self) -> dict[str, float]:
-        """`within`, `between`, `ratio`, `rho_drag`, and R² as `centroid_ridge_drag`, `window_mlp_drag` and so on."""
+        """`within`, `between`, `ratio`, `rho_drag`, `pdcor_drag`, and R² as `centroid_ridge_drag`, `window_mlp_drag` and so on."""
         row = self.geometry._asdict()
         row |= {f"rho_{name}": value for name, value in self.rho.items()}
+        row |= {f"pdcor_{name}": value for name, value in self.pdcor.items()}
         return row | {"_".join(key): scored.r2 for key, scored in self.scores.items()}
 
 
@@ -88,9 +97,9 @@ def measure_formation(
         intervals = {} if ratio is None else {"ratio": ratio}
         found = partial_intervals(centroids, factors, seed=seed, draws=draws)
         intervals |= {f"rho_{name}": each for name, each in found.items()}
-    return Formation(
-        between_within(rollouts.codes, rollouts.systems), partial_geometry(centroids, factors), scores, intervals
-    )
+    rho = partial_geometry(centroids, factors)
+    pdcor = partial_distance_correlation(centroids, factors) if len(centroids) > 3 else {}
+    return Formation(between_within(rollouts.codes, rollouts.systems), rho, pdcor, scores, intervals)
 
 
 def formation_row(

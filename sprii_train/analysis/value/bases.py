@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray

@@ -122,6 +122,7 @@ def _differences(world: World, v: Array, s: Array, a: NDArray, horizons: list[in
 def _standardised(sensitivity: Array, scale: Array) -> Array:
     if sensitivity.ndim != 4 or np.shape(scale) not in (sensitivity.shape[2:3], sensitivity.shape[1:3]):
         raise ValueError(
-            f"sensitivities must have shape (n, K, D, F) and scales (D,) or (K, D), got {sensitivity.shape} and {np.shape(scale)}"
+            "sensitivities must have shape (n, K, D, F) and scales (D,) or (K, D), got "
+            f"{sensitivity.shape} and {np.shape(scale)}"
         )
     return np.abs(sensitivity) / np.asarray(scale)[..., None]

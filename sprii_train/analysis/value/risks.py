@@ -34,7 +34,7 @@ def reader_errors(
 
     Args:
         coordinates: those to average, such as an object's position (`tab:frozen-head-components`); None for all.
-        scale: (D,) or (K, D) of `Standardiser`, for raw-state errors (`app:dclean-profile`); None for standardised ones.
+        scale: (D,) or (K, D) of `Standardiser`: raw-state errors (`app:dclean-profile`); None for standardised ones.
     """
     errors = squared_errors(reader, cases)
     if scale is not None:

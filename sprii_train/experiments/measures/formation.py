@@ -17,7 +17,6 @@ from sprii_train.settings.base import Setting
 SYSTEMS = 400  # training systems that codes are standardised by and probes fitted on, as in the paper's atlas
 SEED = 20_261  # of evaluation windows, donors and MLP probes; shared by all sources
 DRAWS = 10_000  # of the held-out systems, for intervals of the geometry
-ROUNDS = 12  # of donors drawn for a recipient system
 
 
 def formation(source: Source) -> dict[str, Any]:
@@ -56,7 +55,7 @@ def prediction(source: Source, split: str) -> dict[str, float]:
     """Task losses at every horizon, or over all, by the source of the context, and the variance of the targets."""
     learner, reader = source.learner, source.reader
     encoded = encode_split(learner, reader, split, seed=SEED, unseal=True)
-    errors = donor_errors(learner, encoded, seed=SEED, rounds=ROUNDS)
+    errors = donor_errors(learner, encoded, seed=SEED)
     by_horizon = callable(getattr(learner, "horizon_losses", None))
     names = [f"_h{h}" for h in reader.horizons] if by_horizon else [""]
     row = {}

@@ -29,7 +29,7 @@ def value(source: Source) -> dict[str, Any]:
 
     Errors of every reader by system are kept beside the model (`value-*.safetensors`, (R, N, K)); the row has their
     means: `full` over all cases and horizons, and at the last one those of the setting's first panel; `reader0_…` are
-    of the Persistent reader of seed 0 alone.
+    of the readers of seed 0 alone.
     """
     cases = cases_of(source)
     seeds = tuple(range(source.cell.readers.count))
@@ -50,11 +50,10 @@ def value(source: Source) -> dict[str, Any]:
     errors = {f"{name}|{panel}": system_errors(f, c) for name, f in fitted.items() for panel, c in chosen.items()}
     row: dict[str, Any] = {}
     for name in fitted:
-        row[f"full_{name}"] = float(errors[f"{name}|full"].mean())
-        row |= {f"{panel}_{name}": float(errors[f"{name}|{panel}"][..., -1].mean()) for panel in [*cases.panels][:1]}
-    for panel in ("full", *[*cases.panels][:1]):
-        own = errors[f"persistent|{panel}"][0]
-        row[f"reader0_{panel}_persistent"] = float((own if panel == "full" else own[..., -1]).mean())
+        told = {"full": errors[f"{name}|full"]}
+        told |= {panel: errors[f"{name}|{panel}"][..., -1] for panel in [*cases.panels][:1]}
+        row |= {f"{panel}_{name}": float(grid.mean()) for panel, grid in told.items()}
+        row |= {f"reader0_{panel}_{name}": float(grid[0].mean()) for panel, grid in told.items()}
     row |= amplitude_row(m2, cases.development) | specificity_row(m2, cases.development)
     row["zero_context_gap"] = max(
         float(np.abs(route.predict(cases.development, np.zeros_like(route.persistent(cases.development)))

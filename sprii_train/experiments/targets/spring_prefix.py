@@ -133,8 +133,8 @@ SPRING_PREFIX_TARGETS = (
         CLAIMS,
         _pictures,
         "The paper prints r = 0 and r = 8 in the text and does not say which queries these are: ours are the moving "
-        "ones, whose present is the 96th frame, and readers are fitted on every kind of training query that has eight "
-        "transitions before its present. Frames come without their differences, so that r = 0 shows no motion; a "
+        "ones, whose present is the 96th frame, and readers are fitted on moving training queries, which have eight "
+        "transitions before their present. Frames come without their differences, so that r = 0 shows no motion; a "
         "recurrent reader (GRU) sees the features of the last r + 1 frames.",
     ),
 )

@@ -93,7 +93,7 @@ def test_moving_queries_are_pushed_beside_their_spring_for_sixteen_steps():
 def test_another_kind_and_illegal_parameters_are_refused():
     with pytest.raises(ValueError, match="episode kind 'warm' is none of forced, mass"):
         SpringEpisodes().policy(np.random.default_rng(0), WORLD, np.ones((1, 3)), np.zeros((1, 8)), 5, "warm")
-    for changes, name in (({"push": 2.0}, "push"), ({"templates": (2.0,)}, "templates"), ({"lengths": (0,)}, "lengths"),
-                          ({"query_length": 0}, "query_length"), ({"moving_turn": float("nan")}, "moving_turn")):  # fmt: skip
+    wrong = {"push": 2.0, "templates": (2.0,), "lengths": (0,), "query_length": 0, "moving_turn": float("nan")}
+    for name, value in wrong.items():
         with pytest.raises(ValueError, match=name):
-            SpringEpisodes(**changes)
+            SpringEpisodes(**{name: value})

@@ -27,7 +27,7 @@ from sprii_train.experiments.donor_probes import (
     network_samples,
 )
 from sprii_train.experiments.measures import MEASURES
-from sprii_train.experiments.measures.bottleneck import bottleneck
+from sprii_train.experiments.measures.bottleneck import bottleneck, state_scale
 from sprii_train.experiments.measures.realization import physical_weights
 from sprii_train.experiments.measures.routes import object_only, route_errors
 from sprii_train.experiments.measures.targeted import mass_dominance
@@ -93,8 +93,18 @@ def test_bottleneck_arrays(bottlenecks, d_clean: Bank):
     assert bottlenecks["noise"][0]["decoder_r2"] == pytest.approx(
         1 - bottlenecks["noise"][1]["decoder"].mean() / drag.var(), rel=1e-6
     )
-    # Raw-state errors: a state moves by metres, and its standardised error is of another size.
-    assert 1e-4 < row["null_h8"] < 1.0
+
+
+def test_the_units_of_the_bottleneck(bottlenecks, d_clean: Bank, tmp_path: Path):
+    """Errors in SDs of training states and raw ones, their ratio within those of the coordinates."""
+    source = knowing_source(d_clean, "d-clean", tmp_path, knows=True, readers=ReaderBudget(1, 500, 10))
+    states = d_clean["states"][np.isin(d_clean.table["split"], "train")].astype(np.float64)
+    sd = np.stack([states[..., i].std() for i in range(4)])
+    np.testing.assert_allclose(state_scale(source), sd, rtol=1e-6)
+    for row, _ in bottlenecks.values():
+        for arm in ("null", "oracle", "wrong"):
+            shares = row[f"{arm}_h8"] / row[f"raw_{arm}_h8"]
+            assert 1 / max(sd) ** 2 < shares < 1 / min(sd) ** 2
 
 
 # PokeWorld

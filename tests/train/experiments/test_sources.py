@@ -96,10 +96,12 @@ def test_the_recipe_decides_context_and_terms(poke_bank: Bank, tmp_path: Path, n
     assert ("supervised" in parts) == (name == "supervised")
 
 
-def test_spring_sources_learn_from_anchored_episodes(spring_source: Source):
+def test_spring_sources_learn_from_sweeps_of_still_windows(spring_source: Source):
     assert spring_source.learner.config == SPRING_LEARNER
     run = json.loads((spring_source.folder / "run.json").read_text())
-    assert (run["data"]["shortest"], run["data"]["image"], run["data"]["history"]) == (16, IMAGE, 96)
+    assert (run["data"]["image"], run["data"]["history"]) == (IMAGE, 96)
+    assert run["data"]["still"]
+    assert run["data"]["sweeps"]
 
 
 def test_folders_are_by_what_the_weights_depend_on(poke_bank: Bank, tmp_path: Path):
@@ -462,14 +464,19 @@ def test_value_by_hand(spring_source: Source, spring_row: dict[str, Any], cells_
     for arm in ("null", "oracle"):
         readers = fit_readers(cases.train, arm, reader_config(replace(spring_source, cell=cell)), (0, 1))
         cold = cases.development.take(cases.panels["cold"])
-        panels = {"full": cases.development, "cold": cold, "moving_kind": cases.development.of_kind("moving")}
+        panels = {
+            "full": cases.development,
+            "cold": cold,
+            "moving_kind": cases.development.take(cases.panels["moving_kind"]),
+        }
         for panel, held_out in panels.items():
             grid = kept[f"{arm}|{panel}"]
             systems = np.unique(held_out.systems)
             assert grid.shape == (2, len(systems), 5)
             for r, reader in enumerate(readers):
                 errors = ((reader.predict(held_out).astype(np.float64) - held_out.targets) ** 2).mean(-1)
-                by_hand = np.array([errors[held_out.systems == s].mean(0) for s in systems])
+                of = [held_out.systems == s for s in systems]
+                by_hand = np.array([np.average(errors[rows], axis=0, weights=held_out.weights[rows]) for rows in of])
                 np.testing.assert_allclose(grid[r], by_hand, rtol=1e-5)
         assert spring_row[f"full_{arm}"] == pytest.approx(kept[f"{arm}|full"].mean())
         assert spring_row[f"cold_{arm}"] == pytest.approx(kept[f"{arm}|cold"][..., -1].mean())
@@ -483,4 +490,8 @@ def test_value_by_hand(spring_source: Source, spring_row: dict[str, Any], cells_
     assert (
         spring_row["strata"] == ["continuous"] * 3 + ["combination"] * 2 + ["interpolated"] * 3 + ["extrapolated"] * 2
     )
-    assert reader_config(replace(spring_source, cell=cell)).fit.updates == cell.readers.updates == 5
+    config = reader_config(replace(spring_source, cell=cell))
+    assert config.fit.updates == cell.readers.updates == 5
+    assert (config.query, config.slot, config.horizon, config.fit.learning_rate) == (128, 64, 16, 3e-4)
+    assert spring_row["reader0_cold_persistent"] == pytest.approx(kept["persistent|cold"][0, :, -1].mean())
+    assert spring_row["reader0_full_persistent"] == pytest.approx(kept["persistent|full"][0].mean())

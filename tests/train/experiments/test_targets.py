@@ -585,9 +585,10 @@ def test_quotes_of_springworld():
     table = lines("tab:spring-complete")
     names = {"native": "Native", "structure": "Structure", "align-cross": "Align + Cross"}
     # Its Null readers are those of another table.
-    null = dict(zip(("cold_null", "full_null"), (v[0] for v in lines("tab:spring-same-donor").values()), strict=True))
+    first, panels = lines("tab:spring-same-donor").values(), ("reader0_cold", "reader0_full")
+    null = {f"{panel}_null": values[0] for panel, values in zip(panels, first, strict=True)}
     arms = {
-        arm: null | dict(zip(("cold_persistent", "full_persistent"), table[name], strict=True))
+        arm: null | {f"{panel}_persistent": error for panel, error in zip(panels, table[name], strict=True)}
         for arm, name in names.items()
     }
     quoted("tab:spring-complete", arms, 4)

@@ -220,7 +220,8 @@ def test_a_learner_of_snapshots_moves_after_the_update_by_its_histories():
     loss.backward()
     norm = learner.encoder_norm
     assert isinstance(norm, SnapshotNorm)
-    assert norm.weight.grad is not None and norm.weight.grad.abs().min() > 0
+    assert norm.weight.grad is not None
+    assert norm.weight.grad.abs().min() > 0
     raw = learner.encoder(causal_frames(windows.observations, windows.future_observations)[:, :24].flatten(0, 1))
     learner.after_step()
     torch.testing.assert_close(norm.mean, 0.1 * raw.mean(0), rtol=1e-4, atol=1e-6)

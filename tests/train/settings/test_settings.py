@@ -21,20 +21,20 @@ SCENES = ("cophy-balls", "cophy-collision", "cophy-blocktower")
 
 def test_the_settings():
     expected = {
-        "d-clean": (D_CLEAN, 24, None, None),
-        "poke": (POKE_FACTORIAL, 24, None, None),
-        **{f"poke-r{r}": (POKE_ORIGINAL.replace(rollouts=r), 24, None, None) for r in (2, 4, 8)},
-        "spring": (SPRING_PROTOCOL, 96, "forced", 16),
+        "d-clean": (D_CLEAN, 24, None, False),
+        "poke": (POKE_FACTORIAL, 24, None, False),
+        **{f"poke-r{r}": (POKE_ORIGINAL.replace(rollouts=r), 24, None, False) for r in (2, 4, 8)},
+        "spring": (SPRING_PROTOCOL, 96, "forced", True),
     }
     assert set(SETTINGS) == {
         *expected, "pendulum", "overcooked", "burgers", "burgers-adaptive", "fhn", "baxter", "swimmer", "rh20t",
         *SCENES,
     }  # fmt: skip
-    for name, (protocol, history, kind, shortest) in expected.items():
+    for name, (protocol, history, kind, still) in expected.items():
         setting = SETTINGS[name]
         assert setting.name == name
         assert setting.store == Built(protocol.replace(frames=None))  # drawn when they are read
-        assert (setting.history, setting.kind, setting.shortest) == (history, kind, shortest)
+        assert (setting.history, setting.kind, setting.still) == (history, kind, still)
         assert set(setting.properties) <= {"mass", "drag", "stiffness"}
         for anchor in setting.anchors:
             assert setting.starts(anchor) >= 0
@@ -103,19 +103,18 @@ def test_training_data_of_a_recipe(poke_bank: Bank, spring_bank: Bank):
     labels = POKE.data(poke_bank, supervised, EVERY_RECIPE["supervised"], pairs=4, seed=7)(0).labels
     assert labels is not None
     assert labels.shape == (8, 3)
-    anchored = SPRING.data(spring_bank, SPRING_LEARNER, EVERY_RECIPE["align"], pairs=4, seed=7)
-    assert set(anchored.table["kind"]) == {"forced"}
-    assert set(anchored.table["split"]) == {"train"}
-    windows = anchored(0)
+    swept = SPRING.data(spring_bank, SPRING_LEARNER, EVERY_RECIPE["align"], pairs=4, seed=7)
+    assert set(swept.table["kind"]) == {"forced"}
+    assert set(swept.table["split"]) == {"train"}
+    windows = swept(0)
     assert windows.observations.shape == (8, 97, IMAGE, IMAGE)
-    assert windows.anchors is not None
-    assert (windows.anchors >= 15).all()
+    assert (windows.observations[:, 0] == windows.observations[:, 1]).all()
 
 
 def test_banks_are_built_once_and_verified(tmp_path: Path):
     for setting, protocol, folder in (
         (POKE, POKE_SMALL, "poke-factorial-32-12-8-r4"),
-        (SPRING, SPRING_SMALL, "spring-16-10-rkinds"),
+        (SPRING, SPRING_SMALL, "spring-v2-16-10-rkinds"),
     ):
         small = replace(setting, store=Built(protocol))
         first = small.open_store(tmp_path)
@@ -124,7 +123,7 @@ def test_banks_are_built_once_and_verified(tmp_path: Path):
         stamps = {file: file.stat().st_mtime_ns for file in first.path.iterdir()}
         assert small.open_store(tmp_path).fingerprint == first.fingerprint
         assert {file: file.stat().st_mtime_ns for file in first.path.iterdir()} == stamps
-    states = tmp_path / "banks" / "spring-16-10-rkinds" / "states.f32"
+    states = tmp_path / "banks" / "spring-v2-16-10-rkinds" / "states.f32"
     data = bytearray(states.read_bytes())
     data[100] ^= 1
     states.write_bytes(data)

@@ -13,6 +13,7 @@ from sprii_train.analysis.formation import (
     SPRING_FACTORS,
     Factor,
     between_within,
+    partial_distance_correlation,
     partial_geometry,
     partial_spearman,
     rollout_means,
@@ -332,3 +333,59 @@ def test_partial_geometry_refuses(ids: list[int], a: list[float], message: str):
     sample = Sample(HELD_OUT, np.arange(2.0 * len(ids)).reshape(-1, 2), np.array(ids), {"a": np.array(a)})
     with pytest.raises(ValueError, match=message):
         partial_geometry(sample, (A,))
+
+
+# Partial distance correlation
+
+
+def u_centred(values: Array) -> Array:
+    """Székely and Rizzo's definition 2, entry by entry."""
+    n = len(values)
+    d = [[math.dist(a, b) for b in values] for a in values]
+    rows, total = [sum(row) / (n - 2) for row in d], sum(map(sum, d)) / ((n - 1) * (n - 2))
+    return np.array([[0.0 if i == j else d[i][j] - rows[i] - rows[j] + total for j in range(n)] for i in range(n)])
+
+
+def inner(a: Array, b: Array) -> float:
+    n = len(a)
+    return float(sum(a[i, j] * b[i, j] for i in range(n) for j in range(n) if i != j) / (n * (n - 3)))
+
+
+def test_partial_distance_correlation_is_the_recursive_formula():
+    """(R*(x,y) − R*(x,z) R*(y,z)) / (√(1 − R*(x,z)²) √(1 − R*(y,z)²)), every R* by the definition."""
+    sample = systems(12)
+    x = u_centred(sample.codes)
+    got = partial_distance_correlation(sample, SPRING_FACTORS)
+    coordinates = {f.name: f.of(sample.factors) for f in SPRING_FACTORS}
+    for name, controls in (("mass", ("drag", "stiffness")), ("stiffness_over_mass", ("drag",))):
+        y = u_centred(coordinates[name][:, None])
+        z = u_centred(np.column_stack([coordinates[c] / coordinates[c].std() for c in controls]))
+        xy, xz, yz = (inner(a, b) / math.sqrt(inner(a, a) * inner(b, b)) for a, b in ((x, y), (x, z), (y, z)))
+        expected = (xy - xz * yz) / math.sqrt((1 - xz**2) * (1 - yz**2))
+        assert got[name] == pytest.approx(expected, abs=1e-10), name
+
+
+def test_distance_correlation_without_information_of_the_factor_and_of_a_control():
+    """Mean 0 over populations of codes without information; 1 for the factor itself; a control takes its share away."""
+    without = np.array(
+        [
+            list(
+                partial_distance_correlation(
+                    planted(HELD_OUT, np.zeros((2, 5)), systems=20, rollouts=1, seed=s), (A, B)
+                ).values()
+            )
+            for s in range(100)
+        ]
+    )
+    assert (np.abs(without.mean(0) / (without.std(0, ddof=1) / 10)) < 4).all()
+    rng = np.random.default_rng(6)
+    a = rng.standard_normal(200)
+    b = a + 0.5 * rng.standard_normal(200)
+    sample = Sample(HELD_OUT, a[:, None], np.arange(200), {"a": a, "b": b})
+    assert partial_distance_correlation(sample, (A,))["a"] == pytest.approx(1.0)
+    assert partial_distance_correlation(sample, (B,))["b"] > 0.5
+    assert abs(partial_distance_correlation(sample, (A, B))["b"]) < 1e-9  # the code is a function of its control
+    collapsed = Sample(HELD_OUT, np.ones((5, 2)), np.arange(5), {"a": np.arange(5.0)})
+    assert partial_distance_correlation(collapsed, (A,)) == {"a": 0.0}
+    with pytest.raises(ValueError, match=">= 4 systems, got 3"):
+        partial_distance_correlation(Sample(HELD_OUT, a[:3, None], np.arange(3), {"a": a[:3]}), (A,))

@@ -9,6 +9,7 @@ from sprii_train.analysis.formation import (
     fit_ridge,
     formation_row,
     measure_formation,
+    partial_distance_correlation,
     partial_spearman,
     score,
     standardise,
@@ -44,13 +45,15 @@ def test_the_row_by_hand():
     da, db = (np.array([abs(f[i] - f[j]) for i, j in pairs]) for f in (a, b))
     assert row["rho_a"] == pytest.approx(partial_spearman(code, da, [db]), abs=1e-9)
     assert row["rho_b"] == pytest.approx(partial_spearman(code, db, [da]), abs=1e-9)
+    of_centroids = Sample(HELD_OUT, centroids, np.arange(30), {"a": a, "b": b})
+    assert row["pdcor_a"] == pytest.approx(partial_distance_correlation(of_centroids, (A, B))["a"])
     window = score(fit_ridge(train, B), held_out).r2
     assert row["window_ridge_b"] == pytest.approx(window, abs=1e-8)  # a probe scales its codes itself
     fitted = Sample(TRAIN, train_rollouts.mean(1), np.arange(30), {"a": train.factors["a"][::6]})
     read = Sample(HELD_OUT, rollouts.mean(1) * sd + mean, np.arange(30), {"a": a})
     assert row["centroid_ridge_a"] == pytest.approx(score(fit_ridge(fitted, A), read).r2, abs=1e-8)
     assert set(row) == {
-        "within", "between", "ratio", "rho_a", "rho_b",
+        "within", "between", "ratio", "rho_a", "rho_b", "pdcor_a", "pdcor_b",
         "centroid_ridge_a", "centroid_ridge_b", "window_ridge_a", "window_ridge_b",
     }  # fmt: skip
 
@@ -93,7 +96,7 @@ def test_estimates_stay_with_their_systems():
 def test_geometry_alone():
     train, held_out = both()
     assert set(formation_row(train, held_out, (A, B), seed=0, probes=())) == {
-        "within", "between", "ratio", "rho_a", "rho_b",
+        "within", "between", "ratio", "rho_a", "rho_b", "pdcor_a", "pdcor_b",
     }  # fmt: skip
 
 
