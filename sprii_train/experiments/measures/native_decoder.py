@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sprii_train.analysis.formation import group_means
-from sprii_train.analysis.halves import selection_half
 from sprii_train.analysis.value.cases import other_system_rows
 from sprii_train.cases.encoding import encode_windows
 from sprii_train.cases.windows import draw_windows
+from sprii_train.experiments.measures.selection import halves
 from sprii_train.experiments.measures.untrained import first_weights
 from sprii_train.experiments.sources import Source
 
@@ -32,8 +32,7 @@ def native_decoder(source: Source) -> dict[str, Any]:
     `untrained_…` of the first weights, and `still_…` of no motion. Errors by system, (N,), are kept beside the model.
     """
     setting, store, learner = source.setting, source.store, source.learner
-    table = setting.episodes(store, "validation")
-    table = table.select(~selection_half(table["system"]))
+    table = halves(setting.episodes(store, "validation"))[1]
     drawn = draw_windows(table, setting.history, STEPS, learner.config.horizons[-1], CASES, seed=SEED)
     states, actions = (
         torch.from_numpy(store.windows(name, drawn.episodes, drawn.anchors, length).astype(np.float32))

@@ -7,7 +7,7 @@ import numpy as np
 from sprii_envs.banks import Store
 from sprii_envs.relations import EpisodeTable
 from sprii_train.analysis.donors import donor_errors, encode_split
-from sprii_train.analysis.halves import selection_half
+from sprii_train.analysis.value.common import hash_halves
 from sprii_train.experiments.sources import Source
 from sprii_train.settings.base import Setting
 
@@ -31,6 +31,13 @@ def selection(source: Source) -> dict[str, Any]:
 def selection_episodes(setting: Setting, store: Store) -> EpisodeTable:
     """Validation episodes of the systems that are selected on: those of no reported group, or a fixed half."""
     table = setting.episodes(store, "validation")
-    reported = getattr(setting.cases, "groups", ())
-    chosen = ~np.isin(table["group"], reported) if reported else selection_half(table["system"])
-    return table.select(chosen)
+    if reported := getattr(setting.cases, "groups", ()):
+        return table.select(~np.isin(table["group"], reported))
+    return halves(table)[0]
+
+
+def halves(table: EpisodeTable) -> tuple[EpisodeTable, EpisodeTable]:
+    """Episodes of the half of the systems that is selected on, and of the half that is reported; see `hash_halves`."""
+    systems = np.unique(table["system"])
+    selected, reported = (table.select(np.isin(table["system"], systems[half])) for half in hash_halves(systems))
+    return selected, reported
