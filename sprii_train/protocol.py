@@ -17,6 +17,8 @@ and two tell of which part of a prediction or of a code a relation is, for learn
     cross_task_loss  prediction, y → (B,)          the task loss of Cross; without it, `task_loss`
     align_codes      z_p, batch → (B, d)           what Align is of; without it, the whole code
 
+A learner whose native loss predicts each window with the other half of its pair says so by `native_of_pairs = True`.
+
 They consume what `prepare` makes of raw windows: a `Batch` of history, current input, conditioning and target, where an
 embedding that several operations read is computed once.
 
@@ -195,8 +197,11 @@ def training_loss(learner: Learner, windows: Windows, objective: Objective) -> t
         The scalar loss and its detached parts for logging.
 
     Raises:
-        ValueError: for an odd number of windows.
+        ValueError: for an odd number of windows, or a native loss of pairs on the recipients alone.
     """
+    if objective.native_on == "recipients" and getattr(learner, "native_of_pairs", False):
+        name = type(learner).__name__
+        raise ValueError(f"Objective.native_on is 'recipients', but {name}'s native loss is of pairs; legal: 'all'")
     batch = learner.prepare(windows)
     codes = encode(learner, batch)
     if codes.z_p.shape[0] % 2:
@@ -290,8 +295,8 @@ def check_learner(learner: Learner, windows: Windows) -> None:
     """Check a learner on one stacked batch, as `check_env` checks an environment.
 
     Verifies that every operation exists, that shapes agree along the batch axis, that losses are finite, that the
-    prediction depends on the persistent context, that the operations do not mix rows in evaluation
-    mode.
+    prediction depends on the persistent context unless that is empty, that the operations do not mix rows in
+    evaluation mode.
 
     Raises:
         MissingOperation: naming it, a TypeError.
@@ -345,7 +350,7 @@ def _check_operations(learner: Learner, windows: Windows) -> None:
         if found.ndim != 2 or found.shape[0] != size:
             raise ValueError(f"horizon_losses must return a loss by horizon, ({size}, K), got {tuple(found.shape)}")
     swapped = learner.task_loss(learner.predict(codes.z_s, codes.z_p.roll(1, 0), batch.u), batch.y)
-    if torch.equal(swapped, losses):
+    if codes.z_p.shape[1] and torch.equal(swapped, losses):
         raise ValueError("predict ignores z_p: another window's context gives the same losses")
     part = encode(learner, learner.prepare(take(windows, slice(0, size // 2))))
     for name, code in codes._asdict().items():

@@ -368,6 +368,13 @@ SCENE_RECIPES: dict[str, Recipe] = _named(
 """Recorded manipulation (`app:rh-profile`): 14 conditions, the last four without pictures, and the monolithic reader of
 query and donor. The loss is of the queries alone, whose donors lie before them."""
 
+TDS_RECIPES: dict[str, Recipe] = _named(
+    Compared("tds", "TDS", Objective(), learner="tds"),
+    *(Compared(f"tds-{d}", f"TDS, d = {d}", Objective(), learner=f"tds-{d}") for d in range(7)),
+)
+"""Trajectory-decoupled prediction: as wide as SPRII's code, and with codes that are selected among. Its native loss
+takes the donor's code, so that no term is added."""
+
 EVERY_RECIPE: dict[str, Recipe] = (
     RECIPES
     | POKE_RECIPES
@@ -381,6 +388,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | SWIMMER_RECIPES
     | GRASP_RECIPES
     | SCENE_RECIPES
+    | TDS_RECIPES
 )
 
 

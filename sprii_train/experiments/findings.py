@@ -41,6 +41,7 @@ FINDINGS = (
         "tab:main-task, tab:extended-validation, app:task-complete.",
         (
             "tab:v3-spring-sealed",
+            "tab:v3-tds-spring",
             "tab:v3-collision",
             "tab:balls-heldout",
             "tab:spring-complete",
@@ -52,7 +53,7 @@ FINDINGS = (
             "tab:dclean-all-budgets",
         ),
         (
-            "TDS, FCRL, CPC, RSSM and other encoders on SpringWorld",
+            "FCRL, CPC, RSSM and other encoders on SpringWorld",
             "CaDM, FCRL, NOD, DALI and TDS under D-Clean's common reader",
         ),
     ),

@@ -20,6 +20,7 @@ from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
 from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
 from sprii_train.learners.segments import MaskedGRU, MaskedGRUConfig, PersistentJEPA, PersistentJEPAConfig
 from sprii_train.learners.tactile import TactileConfig, TactileEncoder
+from sprii_train.learners.tds import TDS, TDSConfig
 
 LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "jepa": (JEPA, JEPAConfig),
@@ -38,6 +39,7 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "masked-gru": (MaskedGRU, MaskedGRUConfig),
     "tactile": (TactileEncoder, TactileConfig),
     "multimodal": (MultimodalPredictor, MultimodalConfig),
+    "tds": (TDS, TDSConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -47,6 +49,7 @@ __all__ = [
     "JEPA",
     "LEARNERS",
     "NOD",
+    "TDS",
     "ADConfig",
     "AmortisedCoDA",
     "AmortisedCoDAConfig",
@@ -73,6 +76,7 @@ __all__ = [
     "ObjectRSSMConfig",
     "PersistentJEPA",
     "PersistentJEPAConfig",
+    "TDSConfig",
     "TactileConfig",
     "TactileEncoder",
     "learner_of",

@@ -45,7 +45,8 @@ class JEPAConfig:
         context: `split` (z_s, z_p), `monolithic` (Native) or `supervised`.
         history: observations in a window.
         horizons: prediction horizons in steps, increasing.
-        embedding, persistent, current, action_feature, horizon_feature: feature sizes.
+        embedding, persistent, current, action_feature, horizon_feature: feature sizes; `persistent` 0 is an empty code,
+            with no history Transformer.
         observation_width: of the two hidden layers of the encoder of states.
         width, layers, heads: of the history Transformer; its feed-forward blocks are 4 × width.
         head_width: of the hidden layer behind the Transformer.
@@ -87,9 +88,9 @@ class JEPAConfig:
 
     def __post_init__(self) -> None:
         check(self, integer, "observation_dim", "action_dim", "label_dim", "history", "embedding", least=1)
-        check(self, integer, "persistent", "current", "action_feature", "horizon_feature", "width", "layers", least=1)
+        check(self, integer, "current", "action_feature", "horizon_feature", "width", "layers", least=1)
         check(self, integer, "observation_width", "heads", "head_width", "predictor_width", "sigreg_slices", least=1)
-        check(self, integer, "image", "patch")
+        check(self, integer, "persistent", "image", "patch")
         check(self, integers, "stem", least=1)
         check(self, integers, "horizons", least=1, some=True)
         check(self, number, "dropout", least=0, below=1)
@@ -154,8 +155,8 @@ class JEPA(nn.Module):
             "monolithic": c.persistent + c.current,
             "supervised": c.label_dim,
         }
-        self.history = HistoryEncoder(c, persistent[c.context])
         context_dim = persistent[c.context]
+        self.history = HistoryEncoder(c, context_dim) if context_dim else None
         if c.context != "monolithic":
             context_dim += c.current
             self.current = perceptron(c.embedding, c.embedding, c.current)
@@ -204,7 +205,7 @@ class JEPA(nn.Module):
     def encode_history(self, history: tuple[Tensor, ...]) -> Tensor:
         """(embeddings (B, T, 128), actions (B, T−1, A)[, token (B,)]) → z_p (B, 64), (B, 128) if monolithic, (B, F) if
         supervised; of the last token or of the ones given."""
-        return self.history(*history)
+        return history[0].new_empty(len(history[0]), 0) if self.history is None else self.history(*history)
 
     def encode_current(self, current: Tensor) -> Tensor:
         """Last embedding (B, 128) → z_s (B, 64); (B, 0) for the monolithic context."""
@@ -247,7 +248,18 @@ class JEPA(nn.Module):
 
     def native_loss(self, batch: Batch, codes: Codes) -> tuple[Tensor, dict[str, Tensor]]:
         """Self prediction + λ_reg·SIGReg over all embeddings (+ label regression for the supervised reference)."""
-        own = self_loss(self, batch, codes)
+        own, regularizer = self_loss(self, batch, codes), self.regularizer(batch)
+        loss = own + self.config.sigreg_weight * regularizer
+        parts = {"self": own, "sigreg": regularizer, "target_variance": target_variance(batch.y)}
+        if self.config.context == "supervised":
+            if batch.labels is None:
+                raise ValueError("the supervised context needs labels in its windows")
+            supervised = (codes.z_p.float() - batch.labels).square().mean()
+            loss, parts = loss + supervised, parts | {"supervised": supervised}
+        return loss, parts
+
+    def regularizer(self, batch: Batch) -> Tensor:
+        """SIGReg of all embeddings of a batch, histories and targets."""
         e = torch.cat([batch.history[0], batch.y], dim=1).float()
         directions = sigreg_directions(
             e.shape[-1],
@@ -256,15 +268,9 @@ class JEPA(nn.Module):
             step=self.directions_at[1],
             device=e.device,
         )
-        regularizer = sigreg(
-            e.flatten(0, 1) if self.config.sigreg_samples == "pooled" else e.transpose(0, 1), directions
-        )
-        loss = own + self.config.sigreg_weight * regularizer
-        targets = gather(batch.y.detach().float())
-        parts = {"self": own, "sigreg": regularizer, "target_variance": targets.var(0).mean()}
-        if self.config.context == "supervised":
-            if batch.labels is None:
-                raise ValueError("the supervised context needs labels in its windows")
-            supervised = (codes.z_p.float() - batch.labels).square().mean()
-            loss, parts = loss + supervised, parts | {"supervised": supervised}
-        return loss, parts
+        return sigreg(e.flatten(0, 1) if self.config.sigreg_samples == "pooled" else e.transpose(0, 1), directions)
+
+
+def target_variance(y: Tensor) -> Tensor:
+    """Variance of targets over the rows of all ranks, mean over the rest."""
+    return gather(y.detach().float()).var(0).mean()

@@ -140,7 +140,7 @@ class Cases(Generic[P_co]):
         used, first, code = np.unique(self.pool.of, return_index=True, return_inverse=True)
         count = self.pool.codes.shape[1]
         one_each = replace(self.take(np.repeat(first, count)), pool=None)
-        return replace(one_each, context=self.pool.codes[used].reshape(-1, self.pool.codes.shape[2])), code * count
+        return replace(one_each, context=self.pool.codes[used].reshape(len(used) * count, -1)), code * count
 
 
 def other_system_rows(systems: NDArray[Any], seed: int, strata: NDArray[Any] | None = None) -> Rows:

@@ -21,8 +21,8 @@ class Slot:
     """The slot's input (n, s) as a function of cases, with all that was fitted for it.
 
     Attributes:
-        arm: null (zeros), persistent (the donor's code), decode (ridge estimates of the log factors from that code),
-            oracle (the true log factors) or shuffled (the code of another system's donor).
+        arm: null (zeros), persistent (the donor's code; zeros for an empty one), decode (ridge estimates of the log
+            factors from that code), oracle (the true log factors) or shuffled (the code of another system's donor).
         width: of the slot.
         code: width of the donor codes that it was fitted for; 0 where there were none.
         donor_seed: of the shuffled donors.
@@ -61,7 +61,7 @@ class Slot:
         context = codes(cases.mismatched(self.donor_seed) if self.arm == "shuffled" else cases)
         if context.shape[1] != self.code:
             raise ValueError(f"donor codes have {context.shape[1]} dimensions; the reader was fitted for {self.code}")
-        return context
+        return context if self.code else np.zeros((len(cases), self.width), np.float32)
 
 
 def fit_slot(

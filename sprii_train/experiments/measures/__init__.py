@@ -12,10 +12,12 @@ from sprii_train.experiments.measures.direction import FACTORS, direction
 from sprii_train.experiments.measures.evidence import evidence
 from sprii_train.experiments.measures.fhn import fhn
 from sprii_train.experiments.measures.fixed_weight import fixed_weight
+from sprii_train.experiments.measures.fixed_wrong import fixed_wrong
 from sprii_train.experiments.measures.formation import formation
 from sprii_train.experiments.measures.gradients import gradients
 from sprii_train.experiments.measures.held_out import held_out
 from sprii_train.experiments.measures.landscape import landscape
+from sprii_train.experiments.measures.native_decoder import native_decoder
 from sprii_train.experiments.measures.operator import operator
 from sprii_train.experiments.measures.partners import partners
 from sprii_train.experiments.measures.prefix import prefix
@@ -24,6 +26,7 @@ from sprii_train.experiments.measures.response import response
 from sprii_train.experiments.measures.routes import object_routes, routes
 from sprii_train.experiments.measures.scenes import scenes
 from sprii_train.experiments.measures.sealed import sealed
+from sprii_train.experiments.measures.selection import selection
 from sprii_train.experiments.measures.tactile import tactile
 from sprii_train.experiments.measures.targeted import COMPARED, targeted
 from sprii_train.experiments.measures.task import task
@@ -54,11 +57,13 @@ MEASURES: dict[str, Measure] = {
         Measure("fhn", fhn, ("rollout",), properties=("k", "beta"), readers=False, seconds=40.0),
         # Three adapters of the base, and one of each of three references.
         Measure("fixed-weight", fixed_weight, ("aggregate", "latent"), seconds=60.0, reader_fits=3),
+        Measure("fixed-wrong", fixed_wrong, ("present",), reader_fits=2),
         Measure("formation", formation, readers=False),
         # The diagnostic is of the submodule of that name.
         Measure("gradients", gradients, ("history",), readers=False, seconds=0.0),
         Measure("held-out", held_out, ("horizon_losses",), readers=False, population=True, seconds=10.0),
         Measure("landscape", landscape, ("present",), ("cases.features",), simulated=True, reader_fits=1, once=True),
+        Measure("native-decoder", native_decoder, ("forecast",), readers=False, seconds=10.0),
         Measure("object-routes", object_routes, ("present",), ("pushed",), route_fits=3),
         Measure("operator", operator, readers=False, seconds=60.0),
         Measure(
@@ -71,6 +76,7 @@ MEASURES: dict[str, Measure] = {
         Measure("routes", routes, ("present",), route_fits=18),
         Measure("scenes", scenes, readers=False, seconds=30.0),
         Measure("sealed", sealed, ("present",), ("cases.sealed", "sealed"), reader_fits=1),
+        Measure("selection", selection, ("horizon_losses",), readers=False, seconds=10.0),
         Measure("tactile", tactile, properties=("hardness",), readers=False, seconds=20.0),
         Measure("targeted", targeted, ("present",), ("components",), COMPARED, simulated=True, reader_fits=2),
         Measure("task", task, ("present",), reader_fits=4, route_fits=3),

@@ -160,11 +160,11 @@ def windows_of(source: Source, population: Population, table: EpisodeTable, conf
 
 
 def window_codes(source: Source, learner: Any, windows: Windows, config: CommonConfig) -> Array:
-    """Codes (N, E, W, d) of the histories that end at every anchor."""
+    """Codes (N, E, W, d) of the histories that end at every anchor; an empty code is a constant one."""
     shape = windows.panel.shape(config)
     starts = np.broadcast_to([source.setting.starts(anchor) for anchor in config.anchors], shape).ravel()
     found = encode_windows(learner, source.reader, windows.episodes.ravel().repeat(shape[2]), starts)
-    return found.reshape(*shape, -1)
+    return (found if found.shape[1] else np.zeros((len(found), 1))).reshape(*shape, -1)
 
 
 def sample(codes: Array, windows: Windows) -> Sample[Any]:

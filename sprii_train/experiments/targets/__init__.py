@@ -34,6 +34,7 @@ from sprii_train.experiments.targets.spring_landscape import SPRING_LANDSCAPE_TA
 from sprii_train.experiments.targets.spring_prefix import SPRING_PREFIX_TARGETS
 from sprii_train.experiments.targets.spring_sealed import SPRING_SEALED_TARGETS
 from sprii_train.experiments.targets.swimmer import SWIMMER_TARGETS
+from sprii_train.experiments.targets.tds import TDS_TARGETS
 from sprii_train.settings import named_setting
 
 TARGETS: dict[str, Target] = {
@@ -55,6 +56,7 @@ TARGETS: dict[str, Target] = {
         *REALIZATION_TARGETS,
         *SPRING_GRADIENT_TARGETS,
         *SPRING_SEALED_TARGETS,
+        *TDS_TARGETS,
         *D_CLEAN_TARGETS,
         *D_CLEAN_COMMON_TARGETS,
         *PENDULUM_TARGETS,

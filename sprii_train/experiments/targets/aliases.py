@@ -6,6 +6,18 @@ OTHER_LABELS: dict[str, str] = {
         "tab:dclean-full": ("dclean",),
         "tab:v3-spring-sealed": ("tab:spring-sealed-primary", "tab:spring-sealed-populations"),
         "tab:v3-spring-components": ("tab:spring-cold-replication", "tab:spring-source-geometry"),
+        "tab:v3-tds-spring": (
+            "tab:v3-fcrl",
+            "tab:external-dclean",
+            "tab:closest-spring",
+            "tab:spring-fixed-baseline",
+            "tab:closest-dclean",
+            "tab:dclean-native-rollout",
+            "tab:external-dclean-records",
+            "tab:spring-budgets",
+            "app:tds-spring",
+            "app:tds-dclean",
+        ),
         "tab:spring-complete": ("tab:spring-probe",),
         "tab:spring-functional-landscape": (
             "tab:spring-factorial-pooled",

@@ -1,0 +1,38 @@
+"""Learners beside a setting's own, each at the same budget: what `Budget.others` holds."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from sprii_train.learners.tds import TDSConfig
+from sprii_train.settings.base import Budget, Other
+
+Make = Callable[[str, Budget], Mapping[str, Other]]
+
+STATE_SIZES = range(5)
+VISUAL_SIZES = range(7)
+"""d of TDS that is selected from (`app:tds-dclean`, `app:tds-spring`)."""
+
+
+def with_others(budgets: Mapping[str, Budget], *makes: Make) -> dict[str, Budget]:
+    """Budgets with other learners: each make is given a preset and its budget."""
+    found = dict(budgets)
+    for make in makes:
+        found = {name: replace(one, others={**one.others, **make(name, one)}) for name, one in found.items()}
+    return found
+
+
+def tds_of_states(preset: str, budget: Budget) -> dict[str, Other]:
+    """`tds-D`: state-space TDS with the networks and the updates of the budget's JEPA, codes of every size."""
+    return {
+        f"tds-{d}": Other(TDSConfig.like(budget.learner, d, "increments"), budget.train, budget.step_seconds)
+        for d in STATE_SIZES
+    }
+
+
+def tds_of_frames(preset: str, budget: Budget) -> dict[str, Other]:
+    """`tds` and `tds-D`: visual TDS likewise, as wide as the JEPA's code and compact."""
+    sizes = {"tds": budget.learner.persistent} | {f"tds-{d}": d for d in VISUAL_SIZES}
+    return {
+        name: Other(TDSConfig.like(budget.learner, d, "embedding"), budget.train, budget.step_seconds)
+        for name, d in sizes.items()
+    }
