@@ -347,12 +347,19 @@ def inventory(folder: StrPath) -> dict[str, dict[str, Any]]:
 
 
 def check_file(
-    path: StrPath, entry: object, *, checksums: bool = True, error: type[ValueError] = FileError, remedy: str = ""
+    path: StrPath,
+    entry: object,
+    *,
+    checksums: bool = True,
+    error: type[ValueError] = FileError,
+    remedy: str = "",
+    ours: bool = True,
 ) -> None:
     """Compare a file with its entry of an `inventory`.
 
     Args:
         checksums: False compares sizes only, in microseconds.
+        ours: whether nobody else writes the file, so that one which differs is damaged; else it has changed.
 
     Raises:
         error: naming the file, if it or its entry is missing or another.
@@ -366,11 +373,13 @@ def check_file(
         raise error(f"{os.fspath(path)} is missing{_then(remedy)}") from None
     except OSError as cause:
         raise error(f"{os.fspath(path)} cannot be read: {cause.strerror}") from cause
-    if size != entry["bytes"]:
-        kind = "truncated" if size < entry["bytes"] else "too long"
-        raise error(_damaged(os.fspath(path), f"{kind}: {size:,} bytes, expected {entry['bytes']:,}", remedy))
-    if not same:
-        raise error(_damaged(os.fspath(path), "its checksum is another", remedy))
+    if size == entry["bytes"] and same:
+        return
+    reason = "its checksum is another" if size == entry["bytes"] else f"{size:,} bytes, expected {entry['bytes']:,}"
+    if not ours:
+        raise error(f"{os.fspath(path)} has changed: {reason}{_then(remedy)}")
+    kind = "" if size == entry["bytes"] else "truncated: " if size < entry["bytes"] else "too long: "
+    raise error(_damaged(os.fspath(path), kind + reason, remedy))
 
 
 def revision(path: StrPath | int) -> tuple[int, int, int] | None:

@@ -29,6 +29,9 @@ from sprii_envs.relations.windows import WindowPairs
 PER = ("observation", "transition")
 """What an entry may belong to: an episode of length L has L or L − 1 of them."""
 
+COPY = "copy_of"
+"""In the origin of a copy: the origin of what was copied."""
+
 
 class StoreError(ValueError):
     """A store that cannot be written, opened or read; the message names it and the cause."""
@@ -86,6 +89,14 @@ class Store(Protocol):
     def windows(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> NDArray[Any]: ...
     def read(self, w: WindowPairs, column: str, length: int) -> tuple[NDArray[Any], NDArray[Any]]: ...
     def verify(self, *, checksums: bool = True) -> None: ...
+
+
+def origin_of(store: Any) -> dict[str, Any]:
+    """Where a store's data came from, as their first writer said: of a copy, what it was copied of; {} of nothing told."""
+    origin = getattr(store, "origin", {})
+    while isinstance(origin.get(COPY), Mapping):
+        origin = origin[COPY]
+    return dict(origin)
 
 
 def split_of(store: Store, name: str, unseal: bool, error: type[ValueError] = StoreError) -> EpisodeTable:
@@ -326,6 +337,13 @@ def read_manifest(folder: Path, remedy: str = "") -> dict[str, Any]:
     for begun in (target, target.with_name(target.name + ".partial")):
         if not os.path.lexists(manifest) and (begun / "build.json").exists():
             raise StoreError(f"{folder} is not finished: {begun} holds its beginning, from where the same call goes on")
+    if not os.path.lexists(manifest) and folder.is_dir():
+        if (folder / "meta" / "info.json").exists():
+            raise StoreError(
+                f"{folder} is a LeRobot dataset, not a store: LeRobotStore.open reads it where it is, `sprii bank import "
+                "lerobot` makes a bank of it"
+            )
+        raise StoreError(f"{folder} holds no store: it has no bank.json{'' if any(folder.iterdir()) else ', it is empty'}")
     return files.read_json(manifest, StoreError, remedy)
 
 

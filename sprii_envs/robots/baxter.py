@@ -220,6 +220,8 @@ def read_grasp(file: Path) -> NDArray[np.float32]:
             raise PublishedError(f"{file}, row {i + 1} has {len(row)} columns, expected {TAXELS}")
         for j, cell in enumerate(row):
             try:
+                if "_" in cell or not cell.strip().isascii():  # Python's numbers, no file's
+                    raise ValueError
                 samples[i, j] = float(cell)
             except ValueError:
                 told = f"{file}, row {i + 1}, column {j + 1} is {cell.strip()[:40]!r}, expected a number"
@@ -227,5 +229,6 @@ def read_grasp(file: Path) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # told of below
         kept = samples.astype(np.float32)
     for i, j in np.argwhere(~np.isfinite(kept))[:1]:
-        raise PublishedError(f"{file}, row {i + 1}, column {j + 1} is {samples[i, j]:g}, expected a finite number")
+        legal = "a number that float32 holds" if np.isfinite(samples[i, j]) else "a finite number"
+        raise PublishedError(f"{file}, row {i + 1}, column {j + 1} is {samples[i, j]:g}, expected {legal}")
     return kept

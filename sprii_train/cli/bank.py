@@ -429,7 +429,7 @@ def described(store: "Store", folder: Path) -> str:
     import numpy as np
 
     from sprii_envs.banks import ArrayStore
-    from sprii_envs.banks.store import read_manifest
+    from sprii_envs.banks.store import origin_of, read_manifest
 
     table, lengths = store.table, store.table["length"]
     labels = [name for name in table.columns if name not in ("episode", "system", "rollout", "length", "split")]
@@ -441,7 +441,7 @@ def described(store: "Store", folder: Path) -> str:
         told = f"{_counted(len(systems), 'episode')} of {_counted(len(np.unique(systems)), 'system')}"
         rows.append((split, told + sealed))
     rows += [("labels", _numbered(labels))] if labels else []
-    origin = getattr(store, "origin", {})
+    origin = origin_of(store)
     if origin.get("kind") == "stand-in":
         rows.insert(1, ("stand-in", f"simulated in place of recordings of {origin['benchmark']}"))
     notes = getattr(store, "notes", {})

@@ -207,4 +207,6 @@ def _facts(
         found |= {f"{name} of {world}": text for name, text in own.items() if name != "Budget"}
     if plan.population is not None:
         found["Population"] = plan.population
+    if any(origin_of(scope.store).get("kind") == "stand-in" for scope in scopes):
+        found |= data_facts([{"data": origin_of(scope.store).get("kind")} for scope in scopes])
     return found | dict(plan.target.facts(rows)) | {"Versions": versions()}

@@ -42,6 +42,20 @@ def png(figure: Figure, dpi: int = 120) -> bytes:
     return buffer.getvalue()
 
 
+def noted(figure: Figure, note: str) -> Figure:
+    """The figure with a line of small text below, in room of its own; the layout is one that matplotlib computes."""
+    width, height = figure.get_size_inches()
+    room = 0.25 / (height + 0.25)
+    figure.set_size_inches(width, height + 0.25)
+    engine = figure.get_layout_engine()
+    if engine is None:
+        figure.subplots_adjust(bottom=room + figure.subplotpars.bottom * (1.0 - room))
+    else:
+        engine.set(rect=(0.0, room, 1.0, 1.0 - room))
+    figure.text(0.01, 0.3 * room, note, fontsize=7, color="#555555")
+    return figure
+
+
 def summary(
     labels: Mapping[str, str],
     measured: Mapping[str, Mapping[str, Spread]],

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.banks.store import origin_of
 from sprii_train.experiments.sources import Source
 from sprii_train.robots.scene_donors import NONE, queries
 from sprii_train.robots.scene_errors import Bench, Told
@@ -34,7 +35,7 @@ def scenes(source: Source) -> dict[str, Any]:
     assert isinstance(reader, SceneReader)
     blank = setting.fresh(source.store, source.learner.config, seed=source.seed).eval()
     row: dict[str, Any] = {
-        "data": str(getattr(source.store, "origin", {}).get("kind", "recorded")),
+        "data": str(origin_of(source.store).get("kind", "recorded")),
         "errors": {},
         "baseline": {},
         "tasks": {},

@@ -97,12 +97,14 @@ def damage(tree: Path, kind: str) -> tuple[str, str]:
         lines = text(array).splitlines()
         file.write_text("\n".join([*lines[:6], lines[6].rpartition(",")[0], *lines[7:]]))
         return "cylinder-1, grasp 10", "row 7 has 15 columns, expected 16"
-    if kind in ("nan", "1e39", "inf", "", "x1"):
+    if kind in ("nan", "1e39", "1e300", "inf", "", "x1", "1_0", "١٢"):
         lines = text(array).splitlines()
         cells = lines[4].split(",")
         lines[4] = ",".join([*cells[:2], kind, *cells[3:]])
         file.write_text("\n".join(lines))
-        told = {"": "'', expected a number", "x1": "'x1', expected a number", "1e39": "1e+39, expected a finite"}
+        large = {"1e39": "1e+39", "1e300": "1e+300"}
+        told = {each: f"{repr(each)}, expected a number" for each in ("", "x1", "1_0", "١٢")}
+        told |= {each: f"{shown}, expected a number that float32 holds" for each, shown in large.items()}
         return "cylinder-1, grasp 10", f"row 5, column 3 is {told.get(kind, f'{kind}, expected a finite number')}"
     if kind == "bytes":
         file.write_bytes(b"\xff\xfe\x00\xd8" + text(array).encode())
@@ -134,6 +136,9 @@ KINDS = (
     "nan",
     "inf",
     "1e39",
+    "1e300",
+    "1_0",
+    "١٢",
     "",
     "x1",
     "bytes",

@@ -14,6 +14,7 @@ from sprii_envs.banks import StoreError
 from sprii_envs.banks.generated import PublishedError
 from sprii_envs.robots import scenes
 from sprii_envs.robots.rh20t import import_rh20t
+from sprii_envs.robots.splits import counts, fewest
 
 pytest.importorskip("imageio_ffmpeg")
 GOOD = name_of(1)
@@ -59,6 +60,14 @@ def test_a_tree_is_read(tmp_path):
     expected = 3 * np.arange(FRAMES)[:, None, None]
     assert abs(frames[:, :, :8] - expected).max() <= 1
     assert abs(frames[:, :, 8:] - (255 - expected)).max() <= 1
+
+
+def test_too_few_tasks_for_all_splits_are_told_of(published, tmp_path):
+    """The least number is what the proportion of 74, 25, 25 gives each split one of."""
+    with pytest.warns(UserWarning, match="1 tasks: 1 train, 0 validation, 0 test.* need 3 tasks of 4 good scenes"):
+        read(published, tmp_path / "bank")
+    assert [min(counts(tasks)) for tasks in range(1, 6)] == [0, 0, 1, 1, 1]
+    assert fewest() == 3
 
 
 def test_each_family_has_its_own_timestamps(published, tmp_path):
