@@ -27,6 +27,9 @@ COLOURS = {
 }
 
 
+_NOTE = "note"
+
+
 def png(figure: Figure, dpi: int = 120) -> bytes:
     """Render to PNG bytes. Names are drawn as they are: a `$` in one starts no formula, and TeX is never called."""
     FigureCanvasAgg(figure)
@@ -43,7 +46,9 @@ def png(figure: Figure, dpi: int = 120) -> bytes:
 
 
 def noted(figure: Figure, note: str) -> Figure:
-    """The figure with a line of small text below, in room of its own; the layout is one that matplotlib computes."""
+    """The figure with a line of small text below, in room of its own; as it is if it has one already."""
+    if any(text.get_gid() == _NOTE for text in figure.texts):
+        return figure
     width, height = figure.get_size_inches()
     room = 0.25 / (height + 0.25)
     figure.set_size_inches(width, height + 0.25)
@@ -52,7 +57,7 @@ def noted(figure: Figure, note: str) -> Figure:
         figure.subplots_adjust(bottom=room + figure.subplotpars.bottom * (1.0 - room))
     else:
         engine.set(rect=(0.0, room, 1.0, 1.0 - room))
-    figure.text(0.01, 0.3 * room, note, fontsize=7, color="#555555")
+    figure.text(0.01, 0.3 * room, note, fontsize=7, color="#555555", gid=_NOTE)
     return figure
 
 

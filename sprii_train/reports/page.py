@@ -28,7 +28,7 @@ class Table:
     """Rows of texts under columns.
 
     Attributes:
-        paper: rows that are the paper's, shown in grey.
+        paper: rows shown in grey: the paper's, or what stands beside ours; all of them in a table of the paper.
     """
 
     title: str
@@ -115,15 +115,15 @@ def write_page(page: Page, root: Path, suffix: str = "") -> None:
 
 def told_of(data: str) -> str:
     """Whose data a page is of, in a sentence; "" where nothing is told."""
-    return f"{DATA} of all but the paper's rows: {data}." if data else ""
+    return f"{DATA} of all but the paper's tables: {data}." if data else ""
 
 
 def _with_data(table: Table, data: str) -> list[Sequence[str]]:
-    """Header and rows, with a last column of whose data each row is where that is told."""
+    """Header and rows, with a last column of whose data they are where that is told."""
     if not data:
         return [table.columns, *table.rows]
-    rows = [[*row, "the paper's" if i in table.paper else data] for i, row in enumerate(table.rows)]
-    return [[*table.columns, DATA], *rows]
+    whose = "the paper's" if len(table.paper) == len(table.rows) else data
+    return [[*table.columns, DATA], *([*row, whose] for row in table.rows)]
 
 
 def rendered(template: str, **values: Any) -> bytes:
