@@ -235,10 +235,14 @@ def _temporary(path: Path, folder: bool) -> tuple[Path, int]:
     """A new temporary file or folder beside `path`, and the descriptor that holds it."""
     while True:
         temporary = path.with_name(f".{path.name}.{uuid4().hex[:12]}{_PART}")
-        if folder:
-            temporary.mkdir()
-        else:
-            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        try:
+            if folder:
+                temporary.mkdir()
+            else:
+                os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except OSError as cause:
+            cause.filename = os.fspath(path)
+            raise
         try:
             descriptor = _hold(temporary)
         except FileNotFoundError:  # collected between its making and its lock

@@ -27,7 +27,7 @@ from sprii_envs.banks.arrow import column_of, numbers
 from sprii_envs.banks.copying import chosen, episodes, specs
 from sprii_envs.banks.generated import Progress
 from sprii_envs.banks.recorded import StreamSpec
-from sprii_envs.banks.store import Store, StoreError, WindowStore, ranges_in, split_of, with_splits
+from sprii_envs.banks.store import Store, StoreError, WindowStore, new_folder, ranges_in, split_of, with_splits
 from sprii_envs.dependencies import require
 from sprii_envs.relations import EpisodeTable
 
@@ -227,10 +227,7 @@ def write_lance(
             raise StoreError(f"{place} holds a store; choose another place or remove it")
         _write(store, place, table, kept, options, progress)
     else:
-        folder = Path(place)
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise StoreError(f"{folder} exists; choose another folder or remove it")
-        with files.written_folder(folder) as temporary:
+        with new_folder(Path(place)) as temporary:
             files.write_json(temporary / _MANIFEST, _write(store, str(temporary), table, kept, options, progress))
     return LanceStore.open(place, options)
 

@@ -16,7 +16,15 @@ from numpy.typing import ArrayLike
 
 from sprii_envs import files
 from sprii_envs.banks.ranges import Ranges
-from sprii_envs.banks.store import StoreError, WindowStore, ranges_in, sealed_names, split_of, with_splits
+from sprii_envs.banks.store import (
+    StoreError,
+    WindowStore,
+    new_folder,
+    ranges_in,
+    sealed_names,
+    split_of,
+    with_splits,
+)
 from sprii_envs.relations import EpisodeTable
 
 _MANIFEST, _TABLE = "bank.json", "episodes.npz"
@@ -94,12 +102,10 @@ class Referenced(WindowStore):
         """Keep the table, and what the data's bytes are, in a new folder; the store that `open_store` opens there.
 
         Raises:
-            StoreError: if something is there.
+            StoreError: if something is there, or it cannot be written.
         """
         folder = files.absolute(path)
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise StoreError(f"{folder} exists; choose another folder or remove it")
-        with files.written_folder(folder) as temporary:
+        with new_folder(folder) as temporary:
             self.table.save(temporary / _TABLE)
             told = {"format": self.FORMAT, "schema": self.SCHEMA, "data": str(self.root), "sealed": self.sealed_splits}
             files.write_json(temporary / _MANIFEST, {**told, "files": self._kept, "fingerprint": self.fingerprint})

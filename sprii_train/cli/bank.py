@@ -255,12 +255,18 @@ class Import:
 
     def _read_rh20t(self, progress: "Progress") -> "RecordedBank":
         import os
+        import re
 
         from sprii_envs.robots.rh20t import import_rh20t
 
         check_workers(self.workers)
         given = {name: getattr(self, name) for name in _OPTIONS["rh20t"] if getattr(self, name) is not None}
-        return import_rh20t(self.source, self.path, **{"workers": os.cpu_count() or 1, **given}, progress=progress)
+        try:
+            return import_rh20t(self.source, self.path, **{"workers": os.cpu_count() or 1, **given}, progress=progress)
+        except ValueError as error:
+            if (field := re.match(r"Layout\.(\w+)", str(error))) is None:
+                raise
+            raise ValueError(f"--{field[1].replace('_', '-')}{str(error)[field.end() :]}") from None
 
 
 def _labels(file: Path) -> object:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from sprii_envs.banks import Bank, Store
-from sprii_envs.banks.store import origin_of
 from sprii_envs.files import absolute
 from sprii_train import distributed
 from sprii_train.experiments.cells import Cell, folder_of
@@ -16,7 +15,6 @@ from sprii_train.experiments.groups import Scope, Unit
 from sprii_train.experiments.launchers import named_launcher
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.targets import Target
-from sprii_train.experiments.targets.base import data_facts
 from sprii_train.recipes import EVERY_RECIPE, recipe
 from sprii_train.reports.claims import NOT_JUDGED, UNTESTED, Verdict, judge
 from sprii_train.reports.page import Page, Table, paper_table_of, versions, write_page
@@ -209,6 +207,4 @@ def _facts(
         found |= {f"{name} of {world}": text for name, text in own.items() if name != "Budget"}
     if plan.population is not None:
         found["Population"] = plan.population
-    if any(origin_of(scope.store).get("kind") == "stand-in" for scope in scopes):
-        found |= data_facts([{"data": "stand-in"}])
     return found | dict(plan.target.facts(rows)) | {"Versions": versions()}

@@ -9,6 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FuncFormatter
 from numpy.typing import NDArray
@@ -53,10 +54,10 @@ def noted(figure: Figure, note: str) -> Figure:
     room = 0.25 / (height + 0.25)
     figure.set_size_inches(width, height + 0.25)
     engine = figure.get_layout_engine()
-    if engine is None:
-        figure.subplots_adjust(bottom=room + figure.subplotpars.bottom * (1.0 - room))
-    else:
+    if isinstance(engine, ConstrainedLayoutEngine):
         engine.set(rect=(0.0, room, 1.0, 1.0 - room))
+    else:
+        figure.subplots_adjust(bottom=room + figure.subplotpars.bottom * (1.0 - room))
     figure.text(0.01, 0.3 * room, note, fontsize=7, color="#555555", gid=_NOTE)
     return figure
 

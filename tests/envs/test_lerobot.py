@@ -326,6 +326,12 @@ def test_labels_of_ones_own(tmp_path, form):
         ({"system": [1, 2]}, r"label 'system' is of shape \(2,\); legal: \(4,\)"),
         ({"episode": [0, 4], "system": [1, 2]}, "labels of episodes 0 to 4; it has 0 to 3"),
         ({"episode": [0, 0], "system": [1, 2]}, "unique ids"),
+        (
+            {"episode": ["0", "1"], "system": [1, 2]},
+            r"labels of the episodes \['0', '1'\]; legal: integers \(N,\) of 0",
+        ),
+        ({"episode": [], "system": []}, r"labels of the episodes \[\]; legal: integers"),
+        ({"episode": [3, 1], "system": [1.0, np.nan]}, "label 'system' of episode 1 is nan; legal: a finite number"),
         ("system", "labels are a str; legal: a mapping"),
     ],
 )
@@ -473,6 +479,50 @@ def test_what_is_not_exported(tmp_path, how, error, said):
     with pytest.raises(error, match=said):
         export_lerobot(source(), tmp_path / "data", **how)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_exported_is_named(tmp_path, monkeypatch):
+    odd = ArrayStore(EpisodeTable({"episode": [7], "system": [0], "length": [2]}), {"x": np.array([0.0, np.nan])})
+    with pytest.raises(StoreError, match="'x' holds NaN or infinity in episode 7; legal: finite numbers"):
+        export_lerobot(odd, tmp_path / "data")
+    with pytest.raises(StoreError, match="store is 'bank'; legal: a Store, such as what open_store"):
+        export_lerobot("bank", tmp_path / "data")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    for write in (lambda: export_lerobot(source(), tmp_path / "file" / "data", exact=True),
+                  lambda: LeRobotStore.open(tmp_path / "dataset").save(tmp_path / "file" / "saved")):  # fmt: skip
+        if not (tmp_path / "dataset").exists():
+            export_lerobot(stand_in(tmp_path / "bank"), tmp_path / "dataset")
+        with pytest.raises(StoreError, match=r"file(/data|/saved)? cannot be written: (Not a directory|File exists)"):
+            write()
+    with pytest.raises(StoreError, match=r"cannot be written: (Not a directory|File exists)$"):  # nothing is kept
+        import_lerobot(tmp_path / "dataset", tmp_path / "file" / "bank")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Recording, "append", full)
+    with pytest.raises(
+        StoreError, match=r"No space left on device; episodes that were written are kept, the same call"
+    ):
+        import_lerobot(tmp_path / "dataset", tmp_path / "back")
+
+
+def test_what_differs_is_told_when_an_import_would_go_on(exported, tmp_path):
+    def stop(done: int, _: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_lerobot(exported[0], tmp_path / "bank", size=8, progress=stop)
+    with pytest.raises(
+        StoreError, match=r"bank.partial is a recording of .* \(its shape is \[8, 8, 3\], not \[16, 18, 3\]"
+    ):
+        import_lerobot(exported[0], tmp_path / "bank")
+    with pytest.raises(
+        StoreError, match=r"another or has changed since: the checksum of its meta differs\); remove it"
+    ):
+        import_lerobot(exported[0], tmp_path / "bank", {"system": np.arange(6)}, size=8)
 
 
 def test_sealed_splits_stay_and_nothing_is_replaced(tmp_path):

@@ -27,7 +27,7 @@ from sprii_envs.banks.lerobot.layout import (
     VIDEO,
 )
 from sprii_envs.banks.recorded import StreamSpec
-from sprii_envs.banks.store import Store, StoreError
+from sprii_envs.banks.store import Store, StoreError, new_folder
 from sprii_envs.dependencies import require
 from sprii_envs.relations import EpisodeTable
 
@@ -82,15 +82,12 @@ def export_lerobot(
 
     Raises:
         ValueError: for an illegal number, and names of unknown columns or for two columns.
-        StoreError: if something is at `root`; for a store that has nothing to write, or pictures of odd sides that are
-            not written exactly.
+        StoreError: if something is at `root`, or it cannot be written; for what is no store, a store that has nothing
+            to write, numbers that are not finite, or pictures of odd sides that are not written exactly.
         PackageImportError: without pyarrow, and PyAV where there are pictures.
     """
     require("writing LeRobot datasets", "'sprii[lerobot]'", "pyarrow")
     fps, exact = integer("fps", fps, least=1, most=1000), flag("exact", exact)
-    folder = files.absolute(root)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise StoreError(f"{folder} exists; choose another folder or remove it")
     table = _by_split(chosen(store, table, unseal), store.splits)
     columns = {name: spec for name, spec in specs(store).items() if name not in DEFAULT}
     if not columns:
@@ -107,7 +104,7 @@ def export_lerobot(
     texts = _texts(table, task, store.name)
     distinct = list(dict.fromkeys(texts))
     index = {text: i for i, text in enumerate(distinct)}
-    with files.written_folder(folder) as temporary, ExitStack() as stack:
+    with new_folder(files.absolute(root)) as temporary, ExitStack() as stack:
         (temporary / "meta").mkdir()
         data = stack.enter_context(_Rows(temporary, {f: columns[n] for n, f in features.items() if n not in pictures}))
         told = stack.enter_context(_Table(temporary, EPISODES))
@@ -115,6 +112,10 @@ def export_lerobot(
         summary: dict[str, _Statistics] = {}
         for row, arrays in enumerate(episodes(store, table, columns)):
             length = int(table["length"][row])
+            for name, array in arrays.items():  # the format's statistics have no word for it
+                if array.dtype.kind == "f" and not np.isfinite(array).all():
+                    told = f"{name!r} holds NaN or infinity in episode {table['episode'][row]}"
+                    raise StoreError(f"{store.name}: {told}; legal: finite numbers")
             frames = {features[name]: _padded(array, length) for name, array in arrays.items()}
             counted = _counted(row, length, data.count, index[texts[row]], fps)
             place = data.append({f: v for n, f in features.items() if n not in pictures for v in [frames[f]]} | counted)

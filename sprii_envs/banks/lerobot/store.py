@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import files
-from sprii_envs.arguments import flag, integer
+from sprii_envs.arguments import flag, integer, shown
 from sprii_envs.banks.arrow import numbers, spooled
 from sprii_envs.banks.copying import chosen, copy_store, specs
 from sprii_envs.banks.films import FilmReader, Frames, picture
@@ -25,7 +25,7 @@ from sprii_envs.banks.lerobot.layout import DATA_PLACE, INFO, LABEL, Feature, Me
 from sprii_envs.banks.recorded import RecordedBank
 from sprii_envs.banks.referenced import Referenced
 from sprii_envs.banks.store import COPY, StoreError, Stream
-from sprii_envs.banks.tables import labels_of
+from sprii_envs.banks.tables import finite_labels, labels_of
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.videos import smaller
 
@@ -223,8 +223,12 @@ def _table(meta: Meta, labels: Any) -> EpisodeTable:
     count = len(meta.length)
     own = _columns(labels, count, str(meta.root))
     ids = own.pop("episode", np.arange(count))
-    if ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0 or ids.max() >= count:
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids):
+        legal = f"integers (N,) of 0 to {count - 1}, each an episode_index"
+        raise StoreError(f"{meta.root}: labels of the episodes {shown(ids.tolist())}; legal: {legal}")
+    if ids.min() < 0 or ids.max() >= count:
         raise StoreError(f"{meta.root}: labels of episodes {ids.min()} to {ids.max()}; it has 0 to {count - 1}")
+    finite_labels(own, ids, str(meta.root))
     told: dict[str, NDArray[Any]] = {"task": np.array(meta.tasks)[ids]}
     if "split" not in own and (split := _splits(meta)) is not None:
         told["split"] = split[ids]
@@ -278,14 +282,13 @@ def _splits(meta: Meta) -> NDArray[np.str_] | None:
             at = episodes.start + int(taken.argmax())
             raise StoreError(f"{place} {name!r} has episode {at}, which is in {split[at]!r}, too; legal: one of them")
         own[:] = name
-    kept = meta.episodes.get(f"{LABEL}split")
-    if kept is not None and set(meta.splits) != {"train"}:  # what earlier exports say of splits that are no ranges
-        if (differ := (kept.astype(str) != split) & (split != "")).any():
-            at = int(differ.argmax())
-            raise StoreError(
-                f"{place} of episode {at} is {split[at]!r}, its label {LABEL}split is {str(kept[at])!r}; give labels with a "
-                "column 'split'"
-            )
+    kept = meta.episodes.get(f"{LABEL}split", split).astype(str)
+    if set(meta.splits) == {"train"}:  # what earlier exports say of splits that are no ranges
+        kept = split
+    if (differ := (kept != split) & (split != "")).any():
+        at = int(differ.argmax())
+        labelled = f"its label {LABEL}split is {str(kept[at])!r}"
+        raise StoreError(f"{place} of episode {at} is {split[at]!r}, {labelled}; give labels with a column 'split'")
     return split.astype(str) if (split != "").all() else None
 
 
@@ -318,13 +321,13 @@ def import_lerobot(
         StoreError: see `LeRobotStore.open`; for a path that holds another bank, or too little room on its disk.
     """
     store = LeRobotStore.open(root, labels, sealed=sealed)
-    shown = {name for name, feature in store._meta.features.items() if feature.kind != "number"}
+    pictures = {name for name, feature in store._meta.features.items() if feature.kind != "number"}
     if size is not None:
         size = integer("size", size, least=1)
         if not flag("videos", videos):
             raise ValueError("size and videos=False exclude each other")
-    names = [name for name in store.columns if videos or name not in shown]
-    source: Any = store if size is None else _Smaller(store, shown, size)
+    names = [name for name in store.columns if videos or name not in pictures]
+    source: Any = store if size is None else _Smaller(store, pictures, size)
     origin = {"kind": "lerobot", "robot": store.robot, "fps": store.fps, "size": size, "meta": _identity(store)}
     origin |= {COPY: store.origin} if store.origin else {}
     table = chosen(store, None, unseal=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib import rcParams
-from matplotlib.image import imread
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 
 from sprii_train.analysis.statistics import Interval, Spread
 from sprii_train.reports.claims import Verdict
@@ -77,7 +77,9 @@ def test_files_of_a_report(tmp_path: Path):
     assert (root / "curve-validation.png").exists()
 
 
-def test_whose_data_a_report_is_of_stands_by_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
+def test_whose_data_a_report_is_of_stands_by_everything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
+):
     """Without the fact nothing is added; with it, readers of CSV files find a column more and the same numbers."""
     monkeypatch.setenv("COLUMNS", "200")
     whose, mixed = "simulated stand-in, not the published recordings", page().tables[0]
@@ -89,11 +91,11 @@ def test_whose_data_a_report_is_of_stands_by_everything(tmp_path: Path, capsys: 
     told = replace(plain, facts={**plain.facts, "Data": whose})
     write_page(told, tmp_path / "told")
     write_page(told, tmp_path / "again")
-    for number in (1, 2):
-        before, after = (csv_rows(tmp_path / name / f"table-{number}.csv") for name in ("plain", "told"))
+    for place in (1, 2):
+        before, after = (csv_rows(tmp_path / name / f"table-{place}.csv") for name in ("plain", "told"))
         assert [row[:-1] for row in after] == before
         assert after[0][-1] == "Data"
-        expected = whose if number == 1 else "the paper's"  # a grey row beside ours is ours
+        expected = whose if place == 1 else "the paper's"  # a grey row beside ours is ours
         assert {row[-1] for row in after[1:]} == {expected}
     sentence = f"Data of all but the paper&#39;s tables: {whose}."
     assert sentence in (tmp_path / "told/report.html").read_text(encoding="utf-8")
@@ -101,8 +103,9 @@ def test_whose_data_a_report_is_of_stands_by_everything(tmp_path: Path, capsys: 
     assert [text.get_text() for text in figure.texts] == [f"Data: {whose}"]
     heights = [imread(tmp_path / name / "curve.png").shape[0] for name in ("plain", "told", "again")]
     assert heights == [240, 270, 270]  # two inches, and a quarter for the note
-    bottom = figure.axes[0].get_tightbbox().y0  # in pixels, its labels included
-    assert bottom >= figure.texts[0].get_window_extent().y1
+    box = figure.axes[0].get_tightbbox()  # in pixels, labels included
+    assert box is not None
+    assert box.y0 >= figure.texts[0].get_window_extent().y1
     print_page(told)
     assert f"Data of all but the paper's tables: {whose}." in capsys.readouterr().out
     print_page(plain)
