@@ -235,10 +235,14 @@ def _temporary(path: Path, folder: bool) -> tuple[Path, int]:
     """A new temporary file or folder beside `path`, and the descriptor that holds it."""
     while True:
         temporary = path.with_name(f".{path.name}.{uuid4().hex[:12]}{_PART}")
-        if folder:
-            temporary.mkdir()
-        else:
-            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        try:
+            if folder:
+                temporary.mkdir()
+            else:
+                os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except OSError as cause:
+            cause.filename = os.fspath(path)
+            raise
         try:
             descriptor = _hold(temporary)
         except FileNotFoundError:  # collected between its making and its lock
@@ -347,12 +351,19 @@ def inventory(folder: StrPath) -> dict[str, dict[str, Any]]:
 
 
 def check_file(
-    path: StrPath, entry: object, *, checksums: bool = True, error: type[ValueError] = FileError, remedy: str = ""
+    path: StrPath,
+    entry: object,
+    *,
+    checksums: bool = True,
+    error: type[ValueError] = FileError,
+    remedy: str = "",
+    ours: bool = True,
 ) -> None:
     """Compare a file with its entry of an `inventory`.
 
     Args:
         checksums: False compares sizes only, in microseconds.
+        ours: whether nobody else writes the file, so that one which differs is damaged; else it has changed.
 
     Raises:
         error: naming the file, if it or its entry is missing or another.
@@ -366,11 +377,13 @@ def check_file(
         raise error(f"{os.fspath(path)} is missing{_then(remedy)}") from None
     except OSError as cause:
         raise error(f"{os.fspath(path)} cannot be read: {cause.strerror}") from cause
-    if size != entry["bytes"]:
-        kind = "truncated" if size < entry["bytes"] else "too long"
-        raise error(_damaged(os.fspath(path), f"{kind}: {size:,} bytes, expected {entry['bytes']:,}", remedy))
-    if not same:
-        raise error(_damaged(os.fspath(path), "its checksum is another", remedy))
+    if size == entry["bytes"] and same:
+        return
+    reason = "its checksum is another" if size == entry["bytes"] else f"{size:,} bytes, expected {entry['bytes']:,}"
+    if not ours:
+        raise error(f"{os.fspath(path)} has changed: {reason}{_then(remedy)}")
+    kind = "" if size == entry["bytes"] else "truncated: " if size < entry["bytes"] else "too long: "
+    raise error(_damaged(os.fspath(path), kind + reason, remedy))
 
 
 def revision(path: StrPath | int) -> tuple[int, int, int] | None:

@@ -41,8 +41,10 @@ def chosen(store: Store, table: EpisodeTable | None, unseal: bool) -> EpisodeTab
     """The episodes to copy: those of `table`, by default all of splits that are not sealed.
 
     Raises:
-        StoreError: for episodes of sealed splits without `unseal`.
+        StoreError: for what is no store, and for episodes of sealed splits without `unseal`.
     """
+    if not (hasattr(store, "table") and hasattr(store, "windows")):
+        raise StoreError(f"store is {shown(store)}; legal: a Store, such as what open_store(path) returns")
     if table is not None and not isinstance(table, EpisodeTable):
         raise StoreError(f"table is {shown(table)}; legal: an EpisodeTable, such as {store.name}'s, or None")
     whole = store.table if table is None else store.table.select(np.asarray(store.table.locate(table.every())))

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from sprii_envs import files
-from sprii_envs.arguments import WORKERS, integer, shown
+from sprii_envs.arguments import WORKERS, integer
 from sprii_envs.banks import storage
-from sprii_envs.banks.recorded import MANIFEST, RecordedBank, Recording, StreamSpec
+from sprii_envs.banks.recorded import MANIFEST, RecordedBank, Recording, StreamSpec, difference
 from sprii_envs.banks.store import StoreError
 from sprii_envs.processes import BrokenProcessPool, InOrder, in_order
 
@@ -163,17 +163,8 @@ def _opened(path: files.StrPath, origin: dict[str, Any]) -> RecordedBank | None:
         return None
     bank, wanted = RecordedBank(path), json.loads(json.dumps(origin))
     if bank.origin != wanted:
-        raise StoreError(f"{path} holds another bank ({_difference(bank.origin, wanted)}); choose another folder")
+        raise StoreError(f"{path} holds another bank ({difference(bank.origin, wanted)}); choose another folder")
     return bank
-
-
-def _difference(found: Any, wanted: Any, name: str = "origin") -> str:
-    """The first thing in which two origins differ."""
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        for key in (*wanted, *found):
-            if key not in found or key not in wanted or found[key] != wanted[key]:
-                return _difference(found.get(key), wanted.get(key), key)
-    return f"its {name} is {shown(found)}, not {shown(wanted)}"
 
 
 def _check_room(path: Path, size: int, streams: Mapping[str, StreamSpec]) -> None:
@@ -187,15 +178,19 @@ def _check_room(path: Path, size: int, streams: Mapping[str, StreamSpec]) -> Non
 @contextmanager
 def _errors(path: files.StrPath) -> Iterator[None]:
     """Turn an OSError and a lost worker into one StoreError that says what to do."""
-    kept = "episodes that were written are kept, the same call resumes"
+
+    def kept() -> str:
+        begun = (storage.partial_path(files.absolute(path)) / "build.json").exists()
+        return "; episodes that were written are kept, the same call resumes" if begun else ""
+
     try:
         yield
     except BrokenPipeError:  # of a progress callback that prints
         raise
     except OSError as error:
-        raise StoreError(f"{error.filename or path} cannot be written: {error.strerror}; {kept}") from error
+        raise StoreError(f"{error.filename or path} cannot be written: {error.strerror}{kept()}") from error
     except BrokenProcessPool as error:
         raise StoreError(
             f"{path}: a worker was killed or could not start (out of memory? a script without "
-            f'`if __name__ == "__main__":`?); {kept}'
+            f'`if __name__ == "__main__":`?){kept()}'
         ) from error

@@ -27,7 +27,7 @@ from sprii_envs.banks.arrow import column_of, numbers
 from sprii_envs.banks.copying import chosen, episodes, specs
 from sprii_envs.banks.generated import Progress
 from sprii_envs.banks.recorded import StreamSpec
-from sprii_envs.banks.store import Store, StoreError, WindowStore, ranges_in, split_of, with_splits
+from sprii_envs.banks.store import Store, StoreError, WindowStore, new_folder, ranges_in, split_of, with_splits
 from sprii_envs.dependencies import require
 from sprii_envs.relations import EpisodeTable
 
@@ -56,6 +56,7 @@ class LanceStore(WindowStore):
 
     Attributes:
         uri: where it lies, a folder or a URI of an object storage, such as s3://bucket/store.
+        origin: of the store that was written, where that told of any.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class LanceStore(WindowStore):
         """Use `LanceStore.open`, which reads all that."""
         self.uri, self.name, self._options, self._manifest = uri, uri, dict(options), dict(manifest)
         self._columns = dict(columns)
+        self.origin: dict[str, Any] = dict(manifest.get("origin", {}))
         self.sealed_splits: tuple[str, ...] = tuple(manifest["sealed"])
         self.table, self.splits = with_splits(table, self.sealed_splits, uri)
         self._order, self._datasets = self.table.by_episode(), {}
@@ -114,7 +116,7 @@ class LanceStore(WindowStore):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the table and all entries."""
+        """SHA-256 of the table, all entries and the origin."""
         return _digest(self._manifest)
 
     def split(self, name: str, *, unseal: bool = False) -> EpisodeTable:
@@ -225,10 +227,7 @@ def write_lance(
             raise StoreError(f"{place} holds a store; choose another place or remove it")
         _write(store, place, table, kept, options, progress)
     else:
-        folder = Path(place)
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise StoreError(f"{folder} exists; choose another folder or remove it")
-        with files.written_folder(folder) as temporary:
+        with new_folder(Path(place)) as temporary:
             files.write_json(temporary / _MANIFEST, _write(store, str(temporary), table, kept, options, progress))
     return LanceStore.open(place, options)
 
@@ -259,6 +258,7 @@ def _write(
         told[name] |= {"place": to, "version": written.version, "sha256": digest.hexdigest()}
     sealed = [split for split in store.sealed_splits if split in table["split"].astype(str)]
     manifest = {"format": FORMAT, "schema": SCHEMA, "columns": told, "sealed": sealed, "table": _table_digest(table)}
+    manifest |= {"origin": origin} if (origin := getattr(store, "origin", {})) else {}
     manifest["fingerprint"] = _digest(manifest)
     labels = pa.table({name: pa.array(table[name]) for name in table.columns})
     _put(labels.replace_schema_metadata({_TOLD: json.dumps(manifest).encode()}), f"{place}/{_TABLE}", options)

@@ -14,6 +14,7 @@ import json
 import math
 import mmap
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,8 @@ from sprii_envs.relations import EpisodeTable
 
 MANIFEST = "bank.json"
 _TABLE, _JOURNAL = "episodes.npz", "journal.jsonl"
+
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 SYNC_SECONDS = 1.0
 """Episodes are forced to the disk this often: a kill loses no more, and short ones cost no wait."""
@@ -246,7 +249,10 @@ class Recording:
             if (self._partial / "build.json").exists():
                 begun = files.read_json(self._partial / "build.json", StoreError, f"remove {self._partial}")
                 if begun != header:
-                    raise StoreError(f"{self._partial} is a recording of other streams or another origin; remove it")
+                    raise StoreError(
+                        f"{self._partial} is a recording of other streams or another origin "
+                        f"({difference(begun, header)}); remove it or choose another folder"
+                    )
             else:
                 shutil.rmtree(self._partial, ignore_errors=True)
                 self._partial.mkdir(parents=True)
@@ -421,6 +427,17 @@ class Recording:
             Path(self.path).rmdir()
         os.replace(self._partial, self.path)
         files.sync(Path(self.path).parent)
+
+
+def difference(found: Any, wanted: Any, name: str = "origin") -> str:
+    """The first thing in which two origins differ, in words; a checksum says that what was read has changed."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        for key in (*wanted, *found):
+            if key not in found or key not in wanted or found[key] != wanted[key]:
+                return difference(found.get(key), wanted.get(key), key)
+    if all(isinstance(each, str) and _SHA256.fullmatch(each) for each in (found, wanted)):
+        return f"what it was made of is another or has changed since: the checksum of its {name} differs"
+    return f"its {name} is {shown(found)}, not {shown(wanted)}"
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ folder/
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,7 +16,15 @@ from numpy.typing import ArrayLike
 
 from sprii_envs import files
 from sprii_envs.banks.ranges import Ranges
-from sprii_envs.banks.store import StoreError, WindowStore, ranges_in, sealed_names, split_of, with_splits
+from sprii_envs.banks.store import (
+    StoreError,
+    WindowStore,
+    new_folder,
+    ranges_in,
+    sealed_names,
+    split_of,
+    with_splits,
+)
 from sprii_envs.relations import EpisodeTable
 
 _MANIFEST, _TABLE = "bank.json", "episodes.npz"
@@ -45,6 +53,7 @@ class Referenced(WindowStore):
         self.table, self.splits = with_splits(table, self.sealed_splits, self.name)
         self._order = self.table.by_episode()
         self._files: dict[str, Any] | None = None
+        self._seen = {file: files.revision(file) for file in _within(root)}
 
     @property
     @abstractmethod
@@ -93,12 +102,10 @@ class Referenced(WindowStore):
         """Keep the table, and what the data's bytes are, in a new folder; the store that `open_store` opens there.
 
         Raises:
-            StoreError: if something is there.
+            StoreError: if something is there, or it cannot be written.
         """
         folder = files.absolute(path)
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise StoreError(f"{folder} exists; choose another folder or remove it")
-        with files.written_folder(folder) as temporary:
+        with new_folder(folder) as temporary:
             self.table.save(temporary / _TABLE)
             told = {"format": self.FORMAT, "schema": self.SCHEMA, "data": str(self.root), "sealed": self.sealed_splits}
             files.write_json(temporary / _MANIFEST, {**told, "files": self._kept, "fingerprint": self.fingerprint})
@@ -111,14 +118,22 @@ class Referenced(WindowStore):
 
     @property
     def _kept(self) -> dict[str, Any]:
-        """Size and SHA-256 of the data's files, of when they were first asked for."""
+        """Size and SHA-256 of the data's files, as they were when the store was opened."""
         if self._files is None:
-            found = sorted(file for file in self.root.rglob("*") if file.is_file())
-            self._files = {
+            found = {
                 file.relative_to(self.root).as_posix(): {"bytes": file.stat().st_size, "sha256": files.checksum(file)}
-                for file in found
+                for file in _within(self.root)
             }
+            self._check_unchanged({*self._seen, *(self.root / name for name in found)})
+            self._files = found
         return self._files
+
+    def _check_unchanged(self, of: Iterable[Path]) -> None:
+        """StoreError naming a file of the data that is gone, or of another size or time than when this was opened."""
+        for file in of:
+            if (now := files.revision(file)) != self._seen.get(file):
+                told = "is missing" if now is None else "has changed since the store was opened; open it again"
+                raise StoreError(f"{file} {told}")
 
     def split(self, name: str, *, unseal: bool = False) -> EpisodeTable:
         """The episodes of one split; StoreError for an unknown one and for a sealed one without `unseal`."""
@@ -127,9 +142,12 @@ class Referenced(WindowStore):
     def verify(self, *, checksums: bool = True) -> None:
         """StoreError naming the first file of the data whose size, or with `checksums` a byte, is another.
 
-        Another than when the store was saved; of one that was not, than when its fingerprint was first asked for.
+        Another than when the store was saved, or its fingerprint first asked for. Of a store without either there is
+        no checksum to compare with: sizes and times are compared with those of when it was opened.
         """
-        if self._files is not None:
+        if self._files is None:
+            self._check_unchanged(self._seen)
+        else:
             _check(self.root, self._files, checksums=checksums)
 
     def _ranges(self, column: str, fewer: int, episodes: ArrayLike, starts: ArrayLike, length: int) -> Ranges:
@@ -144,6 +162,10 @@ def _fingerprint(table: EpisodeTable, sealed: tuple[str, ...], kept: Mapping[str
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
+def _within(root: Path) -> list[Path]:
+    return sorted(file for file in root.rglob("*") if file.is_file())
+
+
 def _check(root: Path, kept: Mapping[str, Any], *, checksums: bool) -> None:
     for name, entry in kept.items():
-        files.check_file(root / name, entry, checksums=checksums, error=StoreError)
+        files.check_file(root / name, entry, checksums=checksums, error=StoreError, ours=False)

@@ -7,7 +7,8 @@ asked for on the clock of the table's `length`, so that all streams of one windo
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -28,6 +29,9 @@ from sprii_envs.relations.windows import WindowPairs
 
 PER = ("observation", "transition")
 """What an entry may belong to: an episode of length L has L or L − 1 of them."""
+
+COPY = "copy_of"
+"""In the origin of a copy: the origin of what was copied."""
 
 
 class StoreError(ValueError):
@@ -88,6 +92,14 @@ class Store(Protocol):
     def verify(self, *, checksums: bool = True) -> None: ...
 
 
+def origin_of(store: Any) -> dict[str, Any]:
+    """Where a store's data came from, as their first writer said, also of a copy; {} where none did."""
+    origin = getattr(store, "origin", {})
+    while isinstance(origin.get(COPY), Mapping):
+        origin = origin[COPY]
+    return dict(origin)
+
+
 def split_of(store: Store, name: str, unseal: bool, error: type[ValueError] = StoreError) -> EpisodeTable:
     """The episodes of one split of a store.
 
@@ -135,7 +147,10 @@ def ranges_in(
                 raise ValueError(f"no episode {few(np.unique(ids[wrong]))}")
         return ranges(table["length"], fewer, rows, starts, length, column, table["episode"])
     except ValueError as error:
-        raise StoreError(f"{name}: {error}") from None
+        asked = getattr(episodes, "dtype", np.asarray(episodes).dtype)
+        hint = "; its texts are numbered: windows takes the table's 'episode', texts are its 'episode_id'"
+        told = hint if "episode_id" in table and asked.kind in "UO" else ""
+        raise StoreError(f"{name}: {error}{told}") from None
 
 
 def sealed_names(sealed: Any) -> tuple[str, ...]:
@@ -301,6 +316,24 @@ class ArrayStore(WindowStore):
             raise StoreError(f"{self.name}: its arrays have changed since the fingerprint was taken")
 
 
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """`files.written_folder`, for what must not replace anything.
+
+    Raises:
+        StoreError: if something is there, or the folder cannot be written.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise StoreError(f"{folder} exists; choose another folder or remove it")
+    try:
+        with files.written_folder(folder) as temporary:
+            yield temporary
+    except BrokenPipeError:  # of a progress callback that prints
+        raise
+    except OSError as error:
+        raise StoreError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
+
+
 Opener = Callable[[Any], Store]
 _OPENERS: dict[str, Opener | str] = {}
 _REMOTE = "sprii-lance"
@@ -326,6 +359,15 @@ def read_manifest(folder: Path, remedy: str = "") -> dict[str, Any]:
     for begun in (target, target.with_name(target.name + ".partial")):
         if not os.path.lexists(manifest) and (begun / "build.json").exists():
             raise StoreError(f"{folder} is not finished: {begun} holds its beginning, from where the same call goes on")
+    if not os.path.lexists(manifest) and folder.is_dir():
+        if (folder / "meta" / "info.json").exists():
+            raise StoreError(
+                f"{folder} is a LeRobot dataset, not a store: LeRobotStore.open reads it where it is, "
+                "`sprii bank import lerobot` makes a bank of it"
+            )
+        raise StoreError(
+            f"{folder} holds no store: it has no bank.json{'' if any(folder.iterdir()) else ', it is empty'}"
+        )
     return files.read_json(manifest, StoreError, remedy)
 
 

@@ -37,8 +37,8 @@ def from_pandas(
             episode has one value.
         labels: more such columns, by their names; or labels that the table does not hold, by episode: a mapping or an
             `EpisodeTable` with a column `episode`.
-        columns: those whose windows can be read: numbers, lists of numbers of one shape, pictures. By default all but
-            labels and the two below.
+        columns: those whose windows can be read: numbers, lists of numbers of one shape, pictures; NaN stays what it
+            is. By default all but labels and the two below.
         episode: the column of the episode's id, integers or texts.
         frame: the column of the step in its episode; None takes rows in their order.
         sealed: splits kept for one last evaluation.
@@ -47,15 +47,19 @@ def from_pandas(
     Raises:
         StoreError: naming the column that is missing, varies in an episode though it is a label, or holds what no
             stream holds; and the episode whose frames are not one after another.
-        TypeError: for what is no table.
+        TypeError: for what is no table, or several.
     """
     table = _Table(data, name)
+    if isinstance(labels, str):
+        raise StoreError(f"{name}: labels is {labels!r}; legal: a list of columns, such as [{labels!r}], or a table")
     given = tuple(labels) if isinstance(labels, list | tuple) else ()
     elsewhere = {} if isinstance(labels, list | tuple) else labels_of(labels, name)
     for wanted in (episode, None if "system" in elsewhere else system, frame, *(columns or ())):
         if wanted is not None and wanted not in table.names:
             raise StoreError(f"{name} has no column {wanted!r}; columns: {few(table.names, 20)}")
-    ids = label(episode, table.plain(episode))
+    ids = _labels(episode, table)
+    if not len(ids):
+        raise StoreError(f"{name} has no rows")
     first, codes = _appearing(ids)
     order = _order(codes, None if frame is None else table.plain(frame), ids, name)
     lengths = np.bincount(codes)
@@ -67,7 +71,8 @@ def from_pandas(
             continue
         if column not in table.names:
             raise StoreError(f"{name} has no column {column!r}; columns: {few(table.names, 20)}")
-        values = label(column, table.plain(column))[order]
+        values = _labels(column, table)[order]
+        finite_labels({column: values}, ids[order], name)
         differ = values != np.repeat(values[begins], lengths)
         if differ.any():
             at = ids[order][differ.argmax()]
@@ -77,7 +82,9 @@ def from_pandas(
             )
         found["system" if column == system else column] = values[begins]
     if elsewhere:
-        found |= _by_episode(elsewhere, found["episode"], name)
+        own = _by_episode(elsewhere, found["episode"], name)
+        finite_labels(own, found["episode"], name)
+        found |= own
     streamed = [c for c in table.names if c not in told and c not in (episode, frame, *given)]
     streams = {c: table.array(c, order) for c in (streamed if columns is None else columns)}
     try:
@@ -94,6 +101,11 @@ class _Table:
         self.kind = "dataset" if hasattr(data, "with_format") else "arrow" if hasattr(data, "to_batches") else "frame"
         if self.kind == "frame" and not (hasattr(data, "columns") and hasattr(data, "__getitem__")):
             raise TypeError(f"from_pandas needs a table with .columns or .column_names, got {type(data).__name__}")
+        if isinstance(splits := getattr(data, "column_names", ()), dict):
+            raise TypeError(
+                f"from_pandas needs one table, got a {type(data).__name__} of {', '.join(map(repr, splits))}; give one "
+                "of them, or datasets.concatenate_datasets of them with a column 'split'"
+            )
         self.names = [str(column) for column in (data.columns if self.kind == "frame" else data.column_names)]
 
     def plain(self, column: str) -> NDArray[Any]:
@@ -144,6 +156,14 @@ class _Table:
             yield from self.data.select([column]).to_batches(max_chunksize=size)
 
 
+def _labels(column: str, table: _Table) -> NDArray[Any]:
+    """A column as labels (N,); StoreError for what is none."""
+    try:
+        return label(column, table.plain(column))
+    except ValueError as error:
+        raise StoreError(f"{table.name}: {error}") from None
+
+
 def _is_image(feature: Any) -> bool:
     return type(feature).__name__ == "Image"
 
@@ -169,6 +189,17 @@ def labels_of(labels: Any, name: str) -> dict[str, NDArray[Any]]:
         raise StoreError(
             f"{name}: labels are a {type(labels).__name__}; legal: a mapping, an EpisodeTable or a data frame"
         ) from None
+
+
+def finite_labels(columns: Mapping[str, NDArray[Any]], ids: NDArray[Any], name: str) -> None:
+    """StoreError naming the label and the episode where one is NaN or infinite, which equals no other, or all."""
+    for column, values in columns.items():
+        if values.dtype.kind == "f" and values.shape == ids.shape and (odd := ~np.isfinite(values)).any():
+            at = int(odd.argmax())
+            raise StoreError(
+                f"{name}: the label {column!r} of episode {ids[at]} is {values[at]}; legal: a finite number, text, or "
+                "True or False"
+            )
 
 
 def _appearing(ids: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

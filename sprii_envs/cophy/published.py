@@ -148,7 +148,7 @@ def import_cophy(
             for source, found in (each for some in read for each in some):
                 if isinstance(found, str):
                     if not drop:
-                        raise PublishedError(f"{found}; damaged='drop' leaves such examples out")
+                        raise PublishedError(f"{found}; damaged='drop' (--drop) leaves such examples out")
                     dropped[source[1]] = found
                     continue
                 if _odd(scene, found[0]):

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sprii_envs.arguments import shown
+
 NONE = -1
 """In place of an index where no sample is early enough."""
 
@@ -29,9 +31,14 @@ class Series:
 
 def series(times: Iterable[float], values: ArrayLike) -> Series:
     """Samples (N,) and (N, K) sorted by time, those of one time as they came; ValueError for a time that is none."""
-    at = np.array(list(times), np.float64)
-    if not np.isfinite(at).all() or (np.abs(at) >= 2.0**53).any():
-        raise ValueError("a time that is no number of milliseconds")
+    given = list(times)
+    kinds = (bool, str, bytes, np.bool_, np.str_, np.bytes_)
+    odd = next((i for i, each in enumerate(given) if isinstance(each, kinds)), None)  # which NumPy would read
+    at = np.array(given if odd is None else [], np.float64)
+    if odd is None and (wrong := ~(np.abs(at) < 2.0**53)).any():
+        odd = int(wrong.argmax())
+    if odd is not None:
+        raise ValueError(f"the time of sample {odd} is {shown(given[odd])}, no number of milliseconds")
     order = np.argsort(at, kind="stable")
     return Series(np.floor(at[order]).astype(np.int64), np.asarray(values, np.float64)[order])
 

@@ -76,7 +76,8 @@ def import_baxter(
     """Read the published grasps into a bank at `path`, or open it if it is there already.
 
     A file is read at a time, and after a kill the same call goes on. The split is of all ids that the names of the
-    files tell, so that a damaged file moves no other grasp.
+    files tell, so that a damaged file moves no other grasp. A CSV file whose name tells no id is no grasp; it is listed
+    in `notes["dropped"]`.
 
     Args:
         root: the folder that holds `Dataset/`, or that folder itself.
@@ -100,27 +101,21 @@ def import_baxter(
     ids = sorted({grasp for by_id in found.grasps.values() for grasp in by_id})
     if len(ids) != sum(counts):
         told = f"{ids[0]} to {ids[-1]}" if ids else "none"
-        raise PublishedError(f"{base} holds grasps of {len(ids)} ids ({told}), expected {sum(counts)}, as counts says")
+        raise PublishedError(f"{base} holds grasps of {len(ids)} ids ({told}), expected {sum(counts)}")
     split = split_grasps(ids, counts)
     wanted = [(*configuration, grasp) for configuration in CONFIGURATIONS for grasp in ids]
 
     def episodes(recording: Recording) -> Episodes:
-        dropped: dict[str, str] = {}
-
-        def leave_out(what: str, why: str) -> None:
-            if not drop:
-                raise PublishedError(f"{why}; damaged='drop' leaves such grasps out")
-            dropped[what] = why
-
-        for file, why in found.odd.items():
-            leave_out(file, why)
+        dropped = dict(found.odd)
         done = {(row["shape"], row["level"], row["grasp"]) for row in recording.rows}
         for shape, level, grasp in wanted:
             if (shape, level, grasp) not in done:
                 try:
                     samples = found.read(shape, level, grasp)
                 except PublishedError as error:
-                    leave_out(f"{shape}-{level}, grasp {grasp}", str(error))
+                    if not drop:
+                        raise PublishedError(f"{error}; damaged='drop' (--drop) leaves such grasps out") from error
+                    dropped[f"{shape}-{level}, grasp {grasp}"] = str(error)
                     continue
                 yield grasp_labels(shape, level, grasp, split[grasp]), {TACTILE: samples}
         recording.notes |= {"dropped": dropped} if dropped else {}
@@ -220,6 +215,8 @@ def read_grasp(file: Path) -> NDArray[np.float32]:
             raise PublishedError(f"{file}, row {i + 1} has {len(row)} columns, expected {TAXELS}")
         for j, cell in enumerate(row):
             try:
+                if "_" in cell or not cell.strip().isascii():  # Python's numbers, no file's
+                    raise ValueError
                 samples[i, j] = float(cell)
             except ValueError:
                 told = f"{file}, row {i + 1}, column {j + 1} is {cell.strip()[:40]!r}, expected a number"
@@ -227,5 +224,6 @@ def read_grasp(file: Path) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # told of below
         kept = samples.astype(np.float32)
     for i, j in np.argwhere(~np.isfinite(kept))[:1]:
-        raise PublishedError(f"{file}, row {i + 1}, column {j + 1} is {samples[i, j]:g}, expected a finite number")
+        legal = "a number that float32 holds" if np.isfinite(samples[i, j]) else "a finite number"
+        raise PublishedError(f"{file}, row {i + 1}, column {j + 1} is {samples[i, j]:g}, expected {legal}")
     return kept

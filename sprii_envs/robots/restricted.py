@@ -199,6 +199,8 @@ def load(path: files.StrPath) -> Any:
         header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, _, dtype = header(handle)
         if not dtype.hasobject:
+            if (wanted := math.prod(shape) * dtype.itemsize) != (there := len(data) - handle.tell()):
+                raise ValueError(f"its header tells of {wanted:,} bytes, {there:,} are there")
             return np.load(io.BytesIO(data), allow_pickle=False)
     except Exception as error:  # NumPy raises nearly anything for a damaged file
         raise files.FileError(f"{path} cannot be read as an array: {error}") from error

@@ -19,7 +19,7 @@ from sprii_envs.dependencies import require
 from sprii_envs.processes import BrokenProcessPool, in_order
 from sprii_envs.robots import scenes
 from sprii_envs.robots.scenes import NAME, Layout, SceneError
-from sprii_envs.robots.splits import split_tasks, told
+from sprii_envs.robots.splits import fewest, split_tasks, told
 
 LEAST = 4
 """Episodes of a task that is kept."""
@@ -62,7 +62,7 @@ def import_rh20t(
     then they are read one after another, and after a kill the same call goes on. A scene that is damaged or not
     wanted is left out: `notes["dropped"]` tells why of each, `notes["left_out"]` how many for which kind of reason,
     `notes["split"]` how many tasks each split has. A pickle that asks for anything but arrays and containers is never
-    run: its scene is left out, with a warning.
+    run: its scene is left out, with a warning. So are too few tasks for all splits told of.
 
     Args:
         root: the folder that holds the scenes, or one that holds it as `RH20T_cfg1`, ….
@@ -110,6 +110,11 @@ def import_rh20t(
     if not chosen:
         kinds = ", ".join(f"{count} {kind}" for kind, count in _kinds(dropped).items())
         raise PublishedError(f"{folder}: no task has {LEAST} scenes that can be used; left out: {kinds}")
+    if len(splits) < (least := fewest()):
+        warnings.warn(
+            f"{told(splits)}: a validation and a test split need {least} tasks of {LEAST} good scenes at least",
+            stacklevel=2,
+        )
     read_one(chosen[0])  # a size beyond the pictures is told of before anything is written
 
     def episodes(recording: Recording) -> Episodes:
@@ -129,8 +134,8 @@ def import_rh20t(
             "left_out": _kinds(dropped),
         } | ({"short": short} if short else {})
 
-    least = len(chosen) * layout.frames * sum(spec.entry_bytes for spec in layout.streams.values())
-    return record_episodes(path, layout.streams, origin, len(chosen), least, episodes, progress)
+    room = len(chosen) * layout.frames * sum(spec.entry_bytes for spec in layout.streams.values())
+    return record_episodes(path, layout.streams, origin, len(chosen), room, episodes, progress)
 
 
 def _folder(root: files.StrPath, config: int) -> Path:

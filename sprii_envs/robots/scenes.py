@@ -201,13 +201,16 @@ def timed(folder: Path, layout: Layout) -> Timed:
     arrays = {name: values[kept].astype(np.float32) for name, values in arrays.items()}
     arrays["tcp"][:, 3:] = continuous(arrays["tcp"][:, 3:].astype(np.float64))
     for name, values in arrays.items():
-        if not np.isfinite(values).all():
-            raise SceneError(name, f"{name} holds NaN or infinity")
+        if (odd := ~np.isfinite(values).all(axis=1)).any():
+            raise SceneError(name, f"{name} holds NaN or infinity at frame {kept.start + int(odd.argmax())}")
     lengths = np.linalg.norm(arrays["tcp"][:, 3:], axis=1)
-    if abs((odd := float(lengths[np.argmax(abs(lengths - 1.0))])) - 1.0) > 0.1:
-        raise SceneError("tcp", f"a quaternion of its tool has the length {odd:.3g}, legal: 1")
-    if (far := float(np.linalg.norm(arrays["tcp"][:, :3], axis=1).max())) > FARTHEST:
-        raise SceneError("tcp", f"its tool is {far:.3g} m away, legal: at most {FARTHEST:g}")
+    if abs(lengths[worst := int(np.argmax(abs(lengths - 1.0)))] - 1.0) > 0.1:
+        told = f"a quaternion of its tool has the length {lengths[worst]:.3g} at frame {kept.start + worst}"
+        raise SceneError("tcp", f"{told}, legal: 1")
+    away = np.linalg.norm(arrays["tcp"][:, :3], axis=1)
+    if away[worst := int(away.argmax())] > FARTHEST:
+        told = f"its tool is {away[worst]:.3g} m away at frame {kept.start + worst}"
+        raise SceneError("tcp", f"{told}, legal: at most {FARTHEST:g}")
     return Timed(video, len(at), kept, at[kept], arrays)
 
 
@@ -241,8 +244,9 @@ def _load(file: Path) -> Any:
 def _frame_times(file: Path) -> NDArray[np.int64]:
     told = _load(file)
     try:
-        at = np.asarray(told["color"], np.float64).reshape(-1)
+        at = np.asarray(told["color"]).reshape(-1)
         times = series(at, np.zeros((len(at), 0))).times
+        at = at.astype(np.float64)
     except (TypeError, ValueError, KeyError, IndexError):
         raise SceneError("timestamps", f"{file} tells no times of color frames in ms") from None
     if not (np.diff(at) > 0.0).all():
@@ -254,26 +258,29 @@ def _frame_times(file: Path) -> NDArray[np.int64]:
 def _families(folder: Path, layout: Layout) -> dict[str, Series]:
     """Each stream on times of its own; SceneError for a file that is missing or holds something else."""
     ending = "_base" if layout.base else ""
-    poses = _of_serial(folder / f"tcp{ending}.npy", layout.serial)
-    found = {"tcp": _samples("tcp", poses, "tcp", TCP)}
+    place = folder / f"tcp{ending}.npy"
+    poses = _of_serial(place, layout.serial)
+    found = {"tcp": _samples("tcp", place, poses, "tcp", TCP)}
     if layout.config == WITHOUT_SENSOR:
-        found["force"] = _samples("force", poses, "robot_ft", FORCE)
+        found["force"] = _samples("force", place, poses, "robot_ft", FORCE)
     else:
         file, key = folder / f"force_torque{ending}.npy", layout.serial
         if layout.high_frequency:
             file, key = folder / "high_freq_data.npy", "base" if layout.base else layout.serial
-        found["force"] = _samples("force", _of_serial(file, key), "zeroed", FORCE)
-    hand = _by_time(folder / "gripper.npy", layout.serial)
+        found["force"] = _samples("force", file, _of_serial(file, key), "zeroed", FORCE)
+    file = folder / "gripper.npy"
+    hand = [{**_dict(v, file, f"its sample of {t}"), "timestamp": t} for t, v in _by_time(file, layout.serial)]
     for name, key in (("gripper", "gripper_info"), ("action", "gripper_command")):
-        found[name] = _samples("gripper", [{**_dict(v, "gripper"), "timestamp": t} for t, v in hand], key, GRIPPER)
+        found[name] = _samples("gripper", file, hand, key, GRIPPER)
     if layout.joints:
-        angles = [{"timestamp": t, "joint": v} for t, v in _by_time(folder / "joint.npy", layout.serial)]
-        found["joint"] = _samples("joint", angles, "joint", JOINTS[layout.config])
+        file = folder / "joint.npy"
+        angles = [{"timestamp": t, "joint": v} for t, v in _by_time(file, layout.serial)]
+        found["joint"] = _samples("joint", file, angles, "joint", JOINTS[layout.config])
     return found
 
 
 def _of_serial(file: Path, serial: str) -> Any:
-    told = _dict(_load(file), file.stem)
+    told = _dict(_load(file), file)
     if serial not in told:
         there = ", ".join(str(key)[:20] for key in list(told)[:8]) or "nothing"
         raise SceneError(file.stem, f"{file} holds nothing of {serial}, but: {there}")
@@ -282,27 +289,37 @@ def _of_serial(file: Path, serial: str) -> Any:
 
 def _by_time(file: Path, serial: str) -> Iterable[tuple[Any, Any]]:
     """(time, value) of a dict by time, with or without serials above."""
-    told = _dict(_load(file), file.stem)
+    told = _dict(_load(file), file)
     if told and all(isinstance(key, int | float | np.number) for key in told):
         return told.items()
-    return _dict(_of_serial(file, serial), file.stem).items()
+    return _dict(_of_serial(file, serial), file, f"what it has of {serial}").items()
 
 
-def _dict(value: Any, kind: str) -> dict[Any, Any]:
+def _dict(value: Any, file: Path, what: str = "what it holds") -> dict[Any, Any]:
     if not isinstance(value, dict):
-        raise SceneError(kind, f"{kind} is {type(value).__name__} where a dict is expected")
+        kind = "a list or array" if isinstance(value, list | tuple | np.ndarray) else f"of type {type(value).__name__}"
+        raise SceneError(file.stem, f"{file}: {what} is {kind}, expected a dict")
     return value
 
 
-def _samples(name: str, told: Any, key: str, width: int) -> Series:
+def _samples(name: str, file: Path, told: Any, key: str, width: int) -> Series:
     """The first `width` numbers of an entry of each sample; poses and forces have no more than these."""
+    exact = name in ("tcp", "force")
+    times: list[Any] = []
+    values = []
     try:
-        each = [np.atleast_1d(np.asarray(sample[key], np.float64)) for sample in told]
-        exact = name in ("tcp", "force")
-        if odd := [v.shape for v in each if v.ndim != 1 or v.size < width or (exact and v.size != width)]:
-            raise ValueError(f"it has the shape {odd[0]}, expected {width} numbers")
-        values = np.array([v[:width] for v in each]).reshape(-1, width)
-        return series((sample["timestamp"] for sample in told), values)
+        for sample in told:
+            entry = np.atleast_1d(np.asarray(sample[key]))
+            if entry.ndim != 1 or entry.size < width or (exact and entry.size != width):
+                raise ValueError(f"has {key} of the shape {entry.shape}, expected {width} numbers")
+            if entry.dtype.kind in "SU":
+                raise ValueError(f"has {key} as text, expected numbers")
+            values.append(entry[:width].astype(np.float64))
+            times.append(sample["timestamp"])
     except (TypeError, ValueError, KeyError, IndexError) as error:
-        missing = f"a sample without {error}" if isinstance(error, KeyError) else str(error)
-        raise SceneError(name, f"{key} of {name} is damaged: {missing}") from None
+        why = f"is without {error}" if isinstance(error, KeyError) else error
+        raise SceneError(name, f"{file}: sample {len(times)} {why}") from None
+    try:
+        return series(times, np.array(values).reshape(-1, width))
+    except (TypeError, ValueError) as error:
+        raise SceneError(name, f"{file}: {error}") from None

@@ -1,5 +1,6 @@
 """Tasks in training, validation and test: whole tasks, by a seeded permutation."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -13,6 +14,11 @@ def counts(tasks: int) -> tuple[int, int, int]:
     """Tasks of each split where there are so many: 74, 25, 25 of 124, and in that proportion otherwise."""
     held = round(tasks * PUBLISHED[1] / sum(PUBLISHED))
     return tasks - 2 * held, held, held
+
+
+def fewest() -> int:
+    """Tasks that no split is empty of."""
+    return next(tasks for tasks in itertools.count(1) if min(counts(tasks)))
 
 
 def split_tasks(tasks: Iterable[str], seed: int) -> dict[str, str]:

@@ -255,12 +255,18 @@ class Import:
 
     def _read_rh20t(self, progress: "Progress") -> "RecordedBank":
         import os
+        import re
 
         from sprii_envs.robots.rh20t import import_rh20t
 
         check_workers(self.workers)
         given = {name: getattr(self, name) for name in _OPTIONS["rh20t"] if getattr(self, name) is not None}
-        return import_rh20t(self.source, self.path, **{"workers": os.cpu_count() or 1, **given}, progress=progress)
+        try:
+            return import_rh20t(self.source, self.path, **{"workers": os.cpu_count() or 1, **given}, progress=progress)
+        except ValueError as error:
+            if (field := re.match(r"Layout\.(\w+)", str(error))) is None:
+                raise
+            raise ValueError(f"--{field[1].replace('_', '-')}{str(error)[field.end() :]}") from None
 
 
 def _labels(file: Path) -> object:
@@ -431,7 +437,7 @@ def described(store: "Store", folder: Path) -> str:
     import numpy as np
 
     from sprii_envs.banks import ArrayStore
-    from sprii_envs.banks.store import read_manifest
+    from sprii_envs.banks.store import origin_of, read_manifest
 
     table, lengths = store.table, store.table["length"]
     labels = [name for name in table.columns if name not in ("episode", "system", "rollout", "length", "split")]
@@ -443,7 +449,7 @@ def described(store: "Store", folder: Path) -> str:
         told = f"{_counted(len(systems), 'episode')} of {_counted(len(np.unique(systems)), 'system')}"
         rows.append((split, told + sealed))
     rows += [("labels", _numbered(labels))] if labels else []
-    origin = getattr(store, "origin", {})
+    origin = origin_of(store)
     if origin.get("kind") == "stand-in":
         rows.insert(1, ("stand-in", f"simulated in place of recordings of {origin['benchmark']}"))
     notes = getattr(store, "notes", {})

@@ -9,6 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FuncFormatter
 from numpy.typing import NDArray
@@ -27,6 +28,9 @@ COLOURS = {
 }
 
 
+_NOTE = "note"
+
+
 def png(figure: Figure, dpi: int = 120) -> bytes:
     """Render to PNG bytes. Names are drawn as they are: a `$` in one starts no formula, and TeX is never called."""
     FigureCanvasAgg(figure)
@@ -40,6 +44,22 @@ def png(figure: Figure, dpi: int = 120) -> bytes:
     with rc_context({"text.usetex": False}):
         figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
+
+
+def noted(figure: Figure, note: str) -> Figure:
+    """The figure with a line of small text below, in room of its own; as it is if it has one already."""
+    if any(text.get_gid() == _NOTE for text in figure.texts):
+        return figure
+    width, height = figure.get_size_inches()
+    room = 0.25 / (height + 0.25)
+    figure.set_size_inches(width, height + 0.25)
+    engine = figure.get_layout_engine()
+    if isinstance(engine, ConstrainedLayoutEngine):
+        engine.set(rect=(0.0, room, 1.0, 1.0 - room))
+    else:
+        figure.subplots_adjust(bottom=room + figure.subplotpars.bottom * (1.0 - room))
+    figure.text(0.01, 0.3 * room, note, fontsize=7, color="#555555", gid=_NOTE)
+    return figure
 
 
 def summary(

@@ -19,7 +19,7 @@ from rich.text import Text
 from sprii_envs.files import write_json, write_whole
 from sprii_train.analysis.statistics import Interval, Spread
 from sprii_train.reports.claims import FAILED, HELD, Verdict
-from sprii_train.reports.figures import png
+from sprii_train.reports.figures import noted, png
 from sprii_train.terminal import console
 
 
@@ -28,7 +28,7 @@ class Table:
     """Rows of texts under columns.
 
     Attributes:
-        paper: rows that are the paper's, shown in grey.
+        paper: rows shown in grey: the paper's, or what stands beside ours; all of them in a table of the paper.
     """
 
     title: str
@@ -54,7 +54,7 @@ class Page:
 
     Attributes:
         command: repeats the run.
-        facts: name → text: machine, budget, versions.
+        facts: name → text: machine, budget, versions; `Data` is whose data it is of, and stands by all that is written.
         data: what `results.json` holds beside tables, verdicts and facts.
         files: whatever else is written beside the report, films say, by name.
     """
@@ -76,18 +76,22 @@ RULE = (
     "where the interval spans a bound, where sources disagree, or where there is no interval. Intervals over systems "
     "or episodes are conditional on the trained sources."
 )
+DATA = "Data"
+"""The fact that says whose data a report is of: recordings, or a simulated stand-in."""
 METHOD = "The same command repeats this run: finished cells are kept, a stopped cell resumes."
 
 
 def write_page(page: Page, root: Path, suffix: str = "") -> None:
     """Write `report.html`, `results.json`, a CSV a table and a PNG a picture under `root`, each whole."""
     root.mkdir(parents=True, exist_ok=True)
-    images = {picture.name: png(picture.figure) for picture in page.pictures}
+    of = page.facts.get(DATA, "")
+    images = {p.name: png(noted(p.figure, f"{DATA}: {of}") if of else p.figure) for p in page.pictures}
     html = rendered(
         "report.html",
         page=page,
         method=METHOD,
         rule=RULE,
+        data=told_of(of),
         figures=[(p.title, p.caption, base64.b64encode(images[p.name]).decode()) for p in page.pictures],
     )
     for name, content in page.files.items():
@@ -96,7 +100,7 @@ def write_page(page: Page, root: Path, suffix: str = "") -> None:
         write_whole(root / f"{name}{suffix}.png", image)
     for number, table in enumerate(page.tables, 1):
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([table.columns, *table.rows])
+        csv.writer(text, lineterminator="\n").writerows(_with_data(table, of))
         write_whole(root / f"table-{number}{suffix}.csv", text.getvalue().encode())
     write_whole(root / f"report{suffix}.html", html)
     told = {
@@ -107,6 +111,19 @@ def write_page(page: Page, root: Path, suffix: str = "") -> None:
         "facts": dict(page.facts),
     }
     write_json(root / f"results{suffix}.json", told | dict(page.data))
+
+
+def told_of(data: str) -> str:
+    """Whose data a page is of, in a sentence; "" where nothing is told."""
+    return f"{DATA} of all but the paper's tables: {data}." if data else ""
+
+
+def _with_data(table: Table, data: str) -> list[Sequence[str]]:
+    """Header and rows, with a last column of whose data they are where that is told."""
+    if not data:
+        return [table.columns, *table.rows]
+    whose = "the paper's" if len(table.paper) == len(table.rows) else data
+    return [[*table.columns, DATA], *([*row, whose] for row in table.rows)]
 
 
 def rendered(template: str, **values: Any) -> bytes:
@@ -131,6 +148,8 @@ def print_page(page: Page) -> None:
         for number, row in enumerate(table.rows):
             shown.add_row(*row, style="dim" if number in table.paper else None)
         screen.print(shown)
+    if told := told_of(page.facts.get(DATA, "")):
+        screen.print(Text(f"{told}\n", "yellow"))
     print_verdicts(page.verdicts, screen)
     if lacking := page.facts.get("Not measured"):
         screen.print(f"not measured: {lacking}")

@@ -291,7 +291,7 @@ DAMAGE = [
 def test_damage_is_one_error_or_a_listed_drop(tmp_path, damage, said):
     root = archive(tmp_path / "data", "balls")
     damage(root)
-    with pytest.raises(PublishedError, match=f"{said}.*; damaged='drop' leaves such examples out"):
+    with pytest.raises(PublishedError, match=f"{said}.*; damaged='drop' \\(--drop\\) leaves such examples out"):
         read(root, tmp_path / "bank")
     assert not (tmp_path / "bank").exists()
     bank = read(root, tmp_path / "bank", damaged="drop")  # the same recording, which has 00003 already

@@ -1,5 +1,6 @@
 """Stores in Lance: in a folder and in an object storage, the same windows as where they came from."""
 
+import json
 import os
 import pickle
 import shutil
@@ -15,9 +16,18 @@ from hypothesis import strategies as st
 
 lance = pytest.importorskip("lance")
 
-from sprii_envs.banks import ArrayStore, StoreError, Stream, open_store  # noqa: E402
+from sprii_envs.banks import (  # noqa: E402
+    ArrayStore,
+    RecordedBank,
+    Recording,
+    StoreError,
+    Stream,
+    StreamSpec,
+    open_store,
+)
 from sprii_envs.banks import lance as backend  # noqa: E402
 from sprii_envs.banks.lance import LanceStore, write_lance  # noqa: E402
+from sprii_envs.banks.store import origin_of  # noqa: E402
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, PairSampler, WindowSampler  # noqa: E402
 
 LENGTHS = np.array([5, 9, 7, 4, 6, 8])
@@ -104,6 +114,18 @@ def test_sealed_splits_and_columns_that_are_chosen(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="the split 'test' is sealed; copy it with unseal=True"):
         write_lance(source(), tmp_path / "other", table=source().table)
     assert [each.name for each in tmp_path.iterdir()] == ["part"]
+
+
+def test_the_origin_goes_with_a_copy(tmp_path: Path) -> None:
+    origin = {"kind": "stand-in", "benchmark": "toy"}
+    with Recording(tmp_path / "bank", {"states": StreamSpec((2,))}, origin) as recording:
+        recording.append({"states": np.zeros((3, 2))}, system=0)
+    far = write_lance(RecordedBank(tmp_path / "bank"), tmp_path / "far")
+    assert json.loads((tmp_path / "far/bank.json").read_text())["origin"] == far.origin == origin
+    assert origin_of(open_store(tmp_path / "far")) == origin
+    plain = write_lance(ArrayStore(far.table, {"states": np.zeros((3, 2), np.float32)}), tmp_path / "plain")
+    assert plain.origin == {}
+    assert plain.fingerprint != far.fingerprint  # the origin is part of it, as in a bank
 
 
 def test_batches_are_written_a_few_megabytes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

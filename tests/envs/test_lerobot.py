@@ -13,8 +13,9 @@ pytest.importorskip("av")
 
 import pyarrow.parquet as pq  # noqa: E402
 
-from sprii_envs.banks import ArrayStore, RecordedBank, StoreError, open_store  # noqa: E402
+from sprii_envs.banks import ArrayStore, RecordedBank, Recording, StoreError, StreamSpec, open_store  # noqa: E402
 from sprii_envs.banks.lerobot import LeRobotStore, export_lerobot, import_lerobot  # noqa: E402
+from sprii_envs.banks.store import origin_of  # noqa: E402
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, PairSampler, WindowSampler  # noqa: E402
 
 LENGTHS = np.array([5, 9, 7, 1, 6, 8])
@@ -325,6 +326,12 @@ def test_labels_of_ones_own(tmp_path, form):
         ({"system": [1, 2]}, r"label 'system' is of shape \(2,\); legal: \(4,\)"),
         ({"episode": [0, 4], "system": [1, 2]}, "labels of episodes 0 to 4; it has 0 to 3"),
         ({"episode": [0, 0], "system": [1, 2]}, "unique ids"),
+        (
+            {"episode": ["0", "1"], "system": [1, 2]},
+            r"labels of the episodes \['0', '1'\]; legal: integers \(N,\) of 0",
+        ),
+        ({"episode": [], "system": []}, r"labels of the episodes \[\]; legal: integers"),
+        ({"episode": [3, 1], "system": [1.0, np.nan]}, "label 'system' of episode 1 is nan; legal: a finite number"),
         ("system", "labels are a str; legal: a mapping"),
     ],
 )
@@ -381,9 +388,9 @@ def test_a_damaged_video_is_named(exported, tmp_path):
     file.write_bytes(file.read_bytes()[:-2000])
     with pytest.raises(StoreError, match=r"file-000.mp4 cannot be decoded"):
         LeRobotStore.open(root).windows("observation.images.cam", [5], [0], 8)
-    with pytest.raises(StoreError, match=r"file-000.mp4 is damaged: truncated"):
+    with pytest.raises(StoreError, match=r"file-000.mp4 has changed: [0-9,]+ bytes, expected"):
         saved.verify(checksums=False)
-    with pytest.raises(StoreError, match=r"file-000.mp4 is damaged: truncated"):
+    with pytest.raises(StoreError, match=r"file-000.mp4 has changed: [0-9,]+ bytes, expected"):
         open_store(tmp_path / "saved")
     file.unlink()
     with pytest.raises(StoreError, match=r"file-000.mp4 is missing"):
@@ -474,6 +481,50 @@ def test_what_is_not_exported(tmp_path, how, error, said):
     assert not list(tmp_path.iterdir())
 
 
+def test_what_cannot_be_exported_is_named(tmp_path, monkeypatch):
+    odd = ArrayStore(EpisodeTable({"episode": [7], "system": [0], "length": [2]}), {"x": np.array([0.0, np.nan])})
+    with pytest.raises(StoreError, match="'x' holds NaN or infinity in episode 7; legal: finite numbers"):
+        export_lerobot(odd, tmp_path / "data")
+    with pytest.raises(StoreError, match="store is 'bank'; legal: a Store, such as what open_store"):
+        export_lerobot("bank", tmp_path / "data")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    for write in (lambda: export_lerobot(source(), tmp_path / "file" / "data", exact=True),
+                  lambda: LeRobotStore.open(tmp_path / "dataset").save(tmp_path / "file" / "saved")):  # fmt: skip
+        if not (tmp_path / "dataset").exists():
+            export_lerobot(stand_in(tmp_path / "bank"), tmp_path / "dataset")
+        with pytest.raises(StoreError, match=r"file(/data|/saved)? cannot be written: (Not a directory|File exists)"):
+            write()
+    with pytest.raises(StoreError, match=r"cannot be written: (Not a directory|File exists)$"):  # nothing is kept
+        import_lerobot(tmp_path / "dataset", tmp_path / "file" / "bank")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Recording, "append", full)
+    with pytest.raises(
+        StoreError, match=r"No space left on device; episodes that were written are kept, the same call"
+    ):
+        import_lerobot(tmp_path / "dataset", tmp_path / "back")
+
+
+def test_what_differs_is_told_when_an_import_would_go_on(exported, tmp_path):
+    def stop(done: int, _: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_lerobot(exported[0], tmp_path / "bank", size=8, progress=stop)
+    with pytest.raises(
+        StoreError, match=r"bank.partial is a recording of .* \(its shape is \[8, 8, 3\], not \[16, 18, 3\]"
+    ):
+        import_lerobot(exported[0], tmp_path / "bank")
+    with pytest.raises(
+        StoreError, match=r"another or has changed since: the checksum of its meta differs\); remove it"
+    ):
+        import_lerobot(exported[0], tmp_path / "bank", {"system": np.arange(6)}, size=8)
+
+
 def test_sealed_splits_stay_and_nothing_is_replaced(tmp_path):
     export_lerobot(source(), tmp_path / "data", exact=True)
     assert LeRobotStore.open(tmp_path / "data").splits == ("train",)
@@ -501,3 +552,102 @@ def test_files_are_cut_where_they_are_large(tmp_path, monkeypatch):
     for column in ("states", "cam"):
         for row in range(6):
             np.testing.assert_array_equal(whole(store, names[column], row), whole(before, column, row))
+
+
+# What is kept of the source
+
+
+def stand_in(folder: Path) -> RecordedBank:
+    """A bank of four episodes whose origin says what it stands for."""
+    origin = {"kind": "stand-in", "benchmark": "toy"}
+    with Recording(folder, {"states": StreamSpec((2,))}, origin) as recording:
+        for i, split in enumerate(["validation", "train", "validation", "train"]):
+            recording.append({"states": np.full((3, 2), i)}, system=i, split=split)
+    return RecordedBank(folder)
+
+
+def test_the_origin_goes_with_a_copy(tmp_path):
+    bank = stand_in(tmp_path / "bank")
+    export_lerobot(bank, tmp_path / "data")
+    assert json.loads((tmp_path / "data/meta/info.json").read_text())["sprii"]["origin"] == bank.origin
+    store = LeRobotStore.open(tmp_path / "data")
+    assert store.origin == origin_of(store) == bank.origin
+    back = import_lerobot(tmp_path / "data", tmp_path / "back")
+    assert back.origin["kind"] == "lerobot"
+    assert origin_of(back) == bank.origin
+    export_lerobot(back, tmp_path / "again")
+    assert origin_of(LeRobotStore.open(tmp_path / "again").save(tmp_path / "saved")) == bank.origin
+    assert origin_of(source()) == {}
+
+
+def test_episodes_are_numbered_by_split(tmp_path):
+    bank = stand_in(tmp_path / "bank")
+    export_lerobot(bank, tmp_path / "data")
+    assert json.loads((tmp_path / "data/meta/info.json").read_text())["splits"] == {
+        "validation": "0:2", "train": "2:4",
+    }  # fmt: skip
+    store = LeRobotStore.open(tmp_path / "data")
+    assert store.table["split"].tolist() == ["validation", "validation", "train", "train"]
+    assert store.table["source_episode"].tolist() == store.table["system"].tolist() == [0, 2, 1, 3]
+    for row, kept in enumerate([0, 2, 1, 3]):
+        np.testing.assert_array_equal(whole(store, "observation.state", row), whole(bank, "states", kept))
+
+
+@pytest.mark.parametrize(
+    ("splits", "said"),
+    [
+        ({"validation": "0:3", "train": "2:4"}, "the split 'train' has episode 2, which is in 'validation', too"),
+        ({"validation": "0:2", "train": "2:9"}, "the split 'train' is 2:9; legal: within 0:4"),
+        ({"validation": "-1:2", "train": "2:4"}, "the split 'validation' is -1:2; legal: within 0:4"),
+        ({"validation": "0:3", "train": "3:4"}, "of episode 2 is 'validation', its label labels/split is 'train'"),
+    ],
+)
+def test_splits_that_do_not_agree_are_told(tmp_path, splits, said):
+    export_lerobot(stand_in(tmp_path / "bank"), tmp_path / "data")
+    edit(tmp_path / "data", splits=splits)
+    with pytest.raises(StoreError, match=said):
+        LeRobotStore.open(tmp_path / "data")
+    own = LeRobotStore.open(tmp_path / "data", {"split": ["a", "a", "b", "b"]})
+    assert own.splits == ("a", "b")
+    edit(tmp_path / "data", splits={"train": "0:4"})  # of an older export, which told nothing but the labels
+    assert LeRobotStore.open(tmp_path / "data").splits == ("validation", "train")
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("column", ["observation.state", "observation.images.cam"])
+def test_files_that_change_after_the_store_was_opened_are_not_read(exported, tmp_path, saved, column):
+    import shutil
+
+    root = tmp_path / "data"
+    shutil.copytree(exported[0], root)
+    store = LeRobotStore.open(root)
+    store = store.save(tmp_path / "saved") if saved else store
+    store.verify()
+    place = "data/chunk-000/file-000.parquet" if column.endswith("state") else f"videos/{column}/chunk-000/file-000.mp4"
+    shutil.copy(root / place, tmp_path / "kept")
+    (root / place).unlink()
+    shutil.copy(tmp_path / "kept", root / place)  # the same bytes at another time: nobody has compared them
+    with pytest.raises(StoreError, match="has changed since the store was opened; open it again"):
+        store.windows(column, [0], [0], 2)
+    if saved:
+        store.verify()  # compares checksums
+    else:
+        for call in (store.verify, lambda: store.fingerprint):
+            with pytest.raises(StoreError, match="has changed since the store was opened; open it again"):
+                call()
+    with open(root / place, "r+b") as file:
+        file.write(b"other")
+    with pytest.raises(StoreError, match=f"{Path(place).name} has changed"):
+        store.verify()
+    (root / place).unlink()
+    with pytest.raises(StoreError, match=f"{Path(place).name} is missing"):
+        store.verify()
+
+
+def test_a_dataset_is_no_store(exported, tmp_path):
+    with pytest.raises(StoreError, match=r"is a LeRobot dataset, not a store: LeRobotStore.open .* import lerobot"):
+        open_store(exported[0])
+    with pytest.raises(StoreError, match=r"holds no store: it has no bank.json, it is empty$"):
+        open_store(tmp_path)
+    with pytest.raises(StoreError, match=r"nowhere/bank.json does not exist$"):
+        open_store(tmp_path / "nowhere")

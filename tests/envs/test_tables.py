@@ -144,6 +144,31 @@ def test_what_is_no_table_of_steps(make, given, how, said):
         from_pandas(make(given), **how)
 
 
+def test_what_is_wrong_with_a_table_is_named():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {"episode_index": [*"aabb"], "frame_index": [0, 1] * 2, "system": [0, 0, 1, 1], "x": [1.0, np.nan, 3.0, 4.0]}
+    )
+    mass = frame.assign(mass=[0.5, 0.5, np.nan, np.nan], force=[[0.0, 1.0]] * 4)
+    for data, how, said in (
+        (frame, {"labels": "x"}, r"labels is 'x'; legal: a list of columns, such as \['x'\]"),
+        (mass[:0], {}, "table has no rows"),
+        (mass, {"labels": ["mass"]}, "the label 'mass' of episode b is nan; legal: a finite number, text"),
+        (frame, {"labels": {"episode": ["a", "b"], "m": [np.nan, 1.0]}}, "the label 'm' of episode a is nan"),
+        (frame.assign(episode_index=["a", "a", None, None]), {}, "column 'episode_index' must hold"),
+    ):
+        with pytest.raises(StoreError, match=said):
+            from_pandas(data, **how)
+    store = from_pandas(frame)
+    np.testing.assert_array_equal(store.windows("x", [0], [0], 2), [[1.0, np.nan]])  # a stream may lack numbers
+    with pytest.raises(StoreError, match=r"must be integers.*; its texts are numbered: windows takes the table's 'epi"):
+        store.windows("x", ["a"], [0], 1)
+    datasets = pytest.importorskip("datasets")
+    several = datasets.DatasetDict({"fit": datasets.Dataset.from_pandas(frame)})
+    with pytest.raises(TypeError, match="needs one table, got a DatasetDict of 'fit'; give one of them"):
+        from_pandas(several)
+
+
 def test_entries_of_several_shapes():
     given = changed(x=[[0.0] * (1 + i % 2) for i in range(19)])
     with pytest.raises(StoreError, match="has entries of several shapes"):

@@ -404,7 +404,7 @@ def test_banks_of_cophy_are_built_exported_and_imported(tmp_path, monkeypatch, c
     imported = ("import", "cophy", out, back, "--scene", "collision", "--size", 16, *one)
     status, _, err = bank(*imported)
     assert status == 2
-    assert "1/confounders.npy is missing; damaged='drop' leaves such examples out" in err
+    assert "1/confounders.npy is missing; damaged='drop' (--drop) leaves such examples out" in err
     status, said, _ = bank(*imported, "--drop")
     assert not status
     left = r"left out +1 example: 1 damaged \(info --dropped lists them\), such as .*confounders.npy is missing"
@@ -465,7 +465,9 @@ def test_scenes_of_rh20t_are_imported_and_what_is_left_out_is_told(tmp_path, mon
 def test_banks_go_to_lerobot_and_lance_and_back(tmp_path, monkeypatch, capsys):
     for package in ("pyarrow", "av", "lance"):
         pytest.importorskip(package)
-    from sprii_envs.banks import D_CLEAN, build, open_store
+    import numpy as np
+
+    from sprii_envs.banks import D_CLEAN, Recording, StreamSpec, build, open_store
 
     def bank(*arguments):
         status, said, err = in_process(monkeypatch, capsys, "bank", *arguments)
@@ -488,6 +490,13 @@ def test_banks_go_to_lerobot_and_lance_and_back(tmp_path, monkeypatch, capsys):
     assert said.endswith(f"{tmp_path / 'lance'}: 8 episodes of {built.path}\n")
     assert bank("info", tmp_path / "lance").startswith(f"sprii-lance bank at {tmp_path / 'lance'}\n  episodes")
     assert "every checksum holds" in bank("verify", tmp_path / "lance")
+    with Recording(tmp_path / "a", {"x": StreamSpec(())}, {"kind": "stand-in", "benchmark": "baxter"}) as recording:
+        recording.append({"x": np.zeros(3)}, system=0)
+    bank("export", "lance", tmp_path / "a", tmp_path / "b")
+    bank("export", "lerobot", tmp_path / "b", tmp_path / "c")
+    bank("import", "lerobot", tmp_path / "c", tmp_path / "d")
+    for folder in "abd":
+        assert re.search("stand-in +simulated in place of recordings of baxter", bank("info", tmp_path / folder))
 
 
 def test_a_bank_is_not_begun_without_ray(tmp_path, monkeypatch, capsys):
@@ -524,7 +533,7 @@ def test_banks_of_grasps_are_built_and_imported(tmp_path, monkeypatch, capsys):
     (folder / "g9.csv").write_text("1,2\n")
     status, _, err = bank("import", "baxter", tmp_path / "published", tmp_path / "b")
     assert status == 2
-    assert "g9.csv has 1 rows, expected 80; damaged='drop' leaves such grasps out" in err
+    assert "g9.csv has 1 rows, expected 80; damaged='drop' (--drop) leaves such grasps out" in err
     status, said, _ = bank("import", "baxter", tmp_path / "published", tmp_path / "b", "--drop")
     assert not status
     assert re.search(r"left out +1 example: 1 damaged \(info --dropped lists them\), such as .*g9.csv has 1 rows", said)
@@ -565,7 +574,9 @@ def test_banks_of_grasps_are_built_and_imported(tmp_path, monkeypatch, capsys):
         (("import", "rh20t", "x", "y", "--drop"), "--drop is not of rh20t; legal: of cophy"),
         (("import", "cophy", "x", "y", "--config", 2), "--config is not of cophy; legal: of rh20t"),
         (("import", "fhn", "x", "y", "--size", 9), "--size is not of fhn; legal: of cophy, rh20t, lerobot"),
-        (("import", "rh20t", "x", "y", "--config", 2), "Layout.camera is None; legal: a serial"),
+        (("import", "rh20t", "x", "y", "--config", 2), "--camera is None; legal: a serial"),
+        (("import", "rh20t", "x", "y", "--size", 0), "--size is 0; legal: an integer >= 8"),
+        (("import", "rh20t", "x", "y", "--high-frequency", "--config", 5, "--camera", 1), "--high-frequency is True"),
         (("import", "rh20t", "x", "y"), "x is missing; it holds a folder a scene"),
     ],
 )

@@ -1,6 +1,6 @@
 """Any store as a LeRobot dataset: numbers in Parquet, pictures in videos, tasks and statistics as lerobot has them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from sprii_envs.banks.lerobot.layout import (
     VIDEO,
 )
 from sprii_envs.banks.recorded import StreamSpec
-from sprii_envs.banks.store import Store, StoreError
+from sprii_envs.banks.store import Store, StoreError, new_folder
 from sprii_envs.dependencies import require
 from sprii_envs.relations import EpisodeTable
 
@@ -63,7 +63,8 @@ def export_lerobot(
 ) -> dict[str, str]:
     """Write a store as a LeRobot dataset of version 3 in a new folder, and return column → feature.
 
-    Episodes are numbered from 0 in the order of the table; their labels are kept, and `LeRobotStore.open` finds them.
+    Episodes are numbered from 0 by split, in the order of the table within one, for the format tells of a split as a
+    range; their labels are kept, and `LeRobotStore.open` finds them.
     A column of an entry a transition gets zeros as its last entry, for the format has one a frame. Columns of pictures,
     uint8 of shape (H, W), (H, W, 1) or (H, W, 3), become videos; gray ones in three equal channels. The folder appears
     when it is whole; an export that is killed leaves none.
@@ -81,16 +82,13 @@ def export_lerobot(
 
     Raises:
         ValueError: for an illegal number, and names of unknown columns or for two columns.
-        StoreError: if something is at `root`; for a store that has nothing to write, or pictures of odd sides that are
-            not written exactly.
+        StoreError: if something is at `root`, or it cannot be written; for what is no store, a store that has nothing
+            to write, numbers that are not finite, or pictures of odd sides that are not written exactly.
         PackageImportError: without pyarrow, and PyAV where there are pictures.
     """
     require("writing LeRobot datasets", "'sprii[lerobot]'", "pyarrow")
     fps, exact = integer("fps", fps, least=1, most=1000), flag("exact", exact)
-    folder = files.absolute(root)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise StoreError(f"{folder} exists; choose another folder or remove it")
-    table = chosen(store, table, unseal)
+    table = _by_split(chosen(store, table, unseal), store.splits)
     columns = {name: spec for name, spec in specs(store).items() if name not in DEFAULT}
     if not columns:
         raise StoreError(f"{store.name} has no column to write but {', '.join(store.columns)}")
@@ -106,7 +104,7 @@ def export_lerobot(
     texts = _texts(table, task, store.name)
     distinct = list(dict.fromkeys(texts))
     index = {text: i for i, text in enumerate(distinct)}
-    with files.written_folder(folder) as temporary, ExitStack() as stack:
+    with new_folder(files.absolute(root)) as temporary, ExitStack() as stack:
         (temporary / "meta").mkdir()
         data = stack.enter_context(_Rows(temporary, {f: columns[n] for n, f in features.items() if n not in pictures}))
         told = stack.enter_context(_Table(temporary, EPISODES))
@@ -114,6 +112,10 @@ def export_lerobot(
         summary: dict[str, _Statistics] = {}
         for row, arrays in enumerate(episodes(store, table, columns)):
             length = int(table["length"][row])
+            for name, array in arrays.items():  # the format's statistics have no word for it
+                if array.dtype.kind == "f" and not np.isfinite(array).all():
+                    told = f"{name!r} holds NaN or infinity in episode {table['episode'][row]}"
+                    raise StoreError(f"{store.name}: {told}; legal: finite numbers")
             frames = {features[name]: _padded(array, length) for name, array in arrays.items()}
             counted = _counted(row, length, data.count, index[texts[row]], fps)
             place = data.append({f: v for n, f in features.items() if n not in pictures for v in [frames[f]]} | counted)
@@ -153,7 +155,8 @@ def export_lerobot(
                 "transitions": [features[n] for n, spec in columns.items() if spec.per == "transition"],
                 "scalars": [features[n] for n, spec in columns.items() if spec.shape == ()],
                 "gray": [features[n] for n, spec in pictures.items() if len(spec.shape) == 2],
-            },
+            }
+            | ({"origin": origin} if (origin := getattr(store, "origin", {})) else {}),
         }
         files.write_json(temporary / INFO, info)
     return features
@@ -455,9 +458,13 @@ def _described(name: str, spec: StreamSpec, picture: bool, fps: int, exact: bool
     }
 
 
+def _by_split(table: EpisodeTable, splits: Sequence[str]) -> EpisodeTable:
+    """A table whose splits are ranges of rows, in their order; episodes of one stay in theirs."""
+    place = {name: i for i, name in enumerate(splits)}
+    return table.select(np.argsort([place[name] for name in table["split"].astype(str).tolist()], kind="stable"))
+
+
 def _splits(split: NDArray[np.str_]) -> dict[str, str]:
-    """Split → range of episodes where each is one range; else all are `train`, and labels tell them apart."""
+    """Split → its range of episodes, of a table `_by_split`."""
     begins = np.flatnonzero(np.concatenate([[True], split[1:] != split[:-1]])).tolist()
-    if len(begins) > len(np.unique(split)):
-        return {"train": f"0:{len(split)}"}
     return {str(split[a]): f"{a}:{b}" for a, b in zip(begins, [*begins[1:], len(split)], strict=True)}

@@ -72,6 +72,7 @@ class Meta:
         data, video: patterns of paths.
         splits: name → its range of episodes.
         sealed: splits that the store which was exported kept sealed.
+        origin: of that store; {} of none.
     """
 
     root: Path
@@ -85,6 +86,7 @@ class Meta:
     video: str
     splits: Mapping[str, range]
     sealed: tuple[str, ...]
+    origin: Mapping[str, Any]
 
     @property
     def length(self) -> NDArray[np.int64]:
@@ -123,6 +125,7 @@ def read_meta(root: Path) -> Meta:
         }
         fps, sealed = float(info["fps"]), tuple(map(str, sprii.get("sealed", ())))
         data, video = _pattern(info["data_path"]), _pattern(info.get("video_path") or "")
+        origin = dict(sprii.get("origin", {}))
         splits = {str(name): _range(text) for name, text in dict(info.get("splits", {})).items()}
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise StoreError(f"{place} is damaged: {type(error).__name__}: {error}") from error
@@ -137,7 +140,7 @@ def read_meta(root: Path) -> Meta:
     task = np.array([index[texts[0]] if len(texts) == 1 else -1 for texts in tasks], np.int64)
     joined = ["; ".join(texts) for texts in tasks]
     robot = str(info.get("robot_type") or "")
-    return Meta(root, fps, robot, features, episodes, joined, task, data, video, splits, sealed)
+    return Meta(root, fps, robot, features, episodes, joined, task, data, video, splits, sealed, origin)
 
 
 def _feature(name: str, told: Mapping[str, Any], transitions: bool, scalar: bool, gray: bool) -> Feature:

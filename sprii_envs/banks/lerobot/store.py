@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import files
-from sprii_envs.arguments import flag, integer
+from sprii_envs.arguments import flag, integer, shown
 from sprii_envs.banks.arrow import numbers, spooled
 from sprii_envs.banks.copying import chosen, copy_store, specs
 from sprii_envs.banks.films import FilmReader, Frames, picture
 from sprii_envs.banks.generated import Progress
-from sprii_envs.banks.lerobot.layout import DATA_PLACE, LABEL, Feature, Meta, parquet, read_meta, rows
+from sprii_envs.banks.lerobot.layout import DATA_PLACE, INFO, LABEL, Feature, Meta, parquet, read_meta, rows
 from sprii_envs.banks.recorded import RecordedBank
 from sprii_envs.banks.referenced import Referenced
-from sprii_envs.banks.store import StoreError, Stream
-from sprii_envs.banks.tables import labels_of
+from sprii_envs.banks.store import COPY, StoreError, Stream
+from sprii_envs.banks.tables import finite_labels, labels_of
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.videos import smaller
 
@@ -45,6 +45,7 @@ class LeRobotStore(Referenced):
     Attributes:
         fps: frames a second.
         robot: type of the robot, "" if it is not told.
+        origin: of the store that was exported, {} of a dataset that was not.
     """
 
     FORMAT, DATA = "sprii-lerobot", "the LeRobot dataset"
@@ -56,7 +57,7 @@ class LeRobotStore(Referenced):
         super().__init__(files.absolute(root), table, sealed=sealed, name=name)
         self._meta = read_meta(self.root)
         _check_episodes(self._meta, table, self.name)
-        self.fps, self.robot = self._meta.fps, self._meta.robot
+        self.fps, self.robot, self.origin = self._meta.fps, self._meta.robot, dict(self._meta.origin)
         self._streams: dict[str, Stream] = {}
         self._films = FilmReader(self.fps) if any(f.kind != "number" for f in self._meta.features.values()) else None
         self._places: list[tuple[Path, int, int, int]] | None = None
@@ -67,7 +68,8 @@ class LeRobotStore(Referenced):
         """The dataset in a folder.
 
         The table has `episode` (the `episode_index`), `length`, `task` (its text), `system`, `split`, and the labels
-        that a store which was exported had.
+        that a store which was exported had. `split` is that of `labels`, else of those labels, else of `info.json`
+        where that tells of every episode, else `train`.
 
         Args:
             labels: columns by episode: a mapping, an `EpisodeTable` or a data frame. With a column `episode` (or
@@ -77,7 +79,8 @@ class LeRobotStore(Referenced):
 
         Raises:
             StoreError: naming the file that is missing, damaged or of another version; for labels of no or of other
-                episodes, and for episodes of several tasks without a `system`.
+                episodes, for episodes of several tasks without a `system`, and without a `split` for ranges of
+                `info.json` that overlap, leave the dataset, or are not those of the labels.
             PackageImportError: without pyarrow, and PyAV where there are pictures.
         """
         place = files.absolute(root)
@@ -100,7 +103,7 @@ class LeRobotStore(Referenced):
         """Windows of a column: frames starts…starts+length−1 of episodes by their ids, (n, length, *item).
 
         The first window of a column of numbers streams all of it. StoreError as `ArrayStore.windows`, and naming a
-        file that is missing or damaged.
+        file that is missing or damaged, or whose size or time is another than when the store was opened.
         """
         feature = self._meta.features.get(column)
         fewer = feature is not None and feature.per == "transition"
@@ -123,9 +126,12 @@ class LeRobotStore(Referenced):
     def _stream(self, feature: Feature) -> Stream:
         """A column of numbers, streamed into a memory map when it is first asked for."""
         if feature.name not in self._streams:
+            self._check_unchanged(self._data())
             if not self._streams:
                 self._check_rows()
-            self._streams[feature.name] = Stream(spooled(self._blocks(feature), feature.name), per=feature.per)
+            values = spooled(self._blocks(feature), feature.name)
+            self._check_unchanged(self._data())  # nor while it was read
+            self._streams[feature.name] = Stream(values, per=feature.per)
         return self._streams[feature.name]
 
     def _blocks(self, feature: Feature) -> Iterator[NDArray[Any]]:
@@ -164,6 +170,7 @@ class LeRobotStore(Referenced):
         if feature.kind == "video":
             assert self._films is not None
             file, first = self._meta.film(feature.name, episode)
+            self._check_unchanged([file])
             return self._films.frames(file, first + begin, length)
         first = int(self._begins[episode]) + begin
         return np.stack([self._image(feature.name, first + i) for i in range(length)])
@@ -181,6 +188,7 @@ class LeRobotStore(Referenced):
         file, group, begin, end = self._places[bisect_right(self._places, row, key=lambda place: place[2]) - 1]
         key = (file, group, name)
         if key not in self._groups:
+            self._check_unchanged([file])
             self._groups[key] = rows(file, [name], group)[name].combine_chunks()
             if len(self._groups) > _GROUPS:
                 self._groups.popitem(last=False)
@@ -215,10 +223,14 @@ def _table(meta: Meta, labels: Any) -> EpisodeTable:
     count = len(meta.length)
     own = _columns(labels, count, str(meta.root))
     ids = own.pop("episode", np.arange(count))
-    if ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0 or ids.max() >= count:
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids):
+        legal = f"integers (N,) of 0 to {count - 1}, each an episode_index"
+        raise StoreError(f"{meta.root}: labels of the episodes {shown(ids.tolist())}; legal: {legal}")
+    if ids.min() < 0 or ids.max() >= count:
         raise StoreError(f"{meta.root}: labels of episodes {ids.min()} to {ids.max()}; it has 0 to {count - 1}")
+    finite_labels(own, ids, str(meta.root))
     told: dict[str, NDArray[Any]] = {"task": np.array(meta.tasks)[ids]}
-    if (split := _splits(meta)) is not None:
+    if "split" not in own and (split := _splits(meta)) is not None:
         told["split"] = split[ids]
     told |= {n.removeprefix(LABEL): values[ids] for n, values in meta.episodes.items() if n.startswith(LABEL)}
     own.pop("length", None)
@@ -260,10 +272,23 @@ def _columns(labels: Any, count: int, name: str) -> dict[str, NDArray[Any]]:
 
 
 def _splits(meta: Meta) -> NDArray[np.str_] | None:
-    """The split of every episode, where the dataset tells of each."""
-    split = np.full(len(meta.length), "", dtype=object)
+    """The split of every episode, where the dataset tells of each; StoreError where what it tells does not agree."""
+    split, place = np.full(len(meta.length), "", dtype=object), f"{meta.root / INFO}: the split"
     for name, episodes in meta.splits.items():
-        split[episodes.start : episodes.stop] = name
+        own = split[episodes.start : episodes.stop]
+        if not 0 <= episodes.start <= episodes.stop <= len(split):
+            raise StoreError(f"{place} {name!r} is {episodes.start}:{episodes.stop}; legal: within 0:{len(split)}")
+        if (taken := own != "").any():
+            at = episodes.start + int(taken.argmax())
+            raise StoreError(f"{place} {name!r} has episode {at}, which is in {split[at]!r}, too; legal: one of them")
+        own[:] = name
+    kept = meta.episodes.get(f"{LABEL}split", split).astype(str)
+    if set(meta.splits) == {"train"}:  # what earlier exports say of splits that are no ranges
+        kept = split
+    if (differ := (kept != split) & (split != "")).any():
+        at = int(differ.argmax())
+        labelled = f"its label {LABEL}split is {str(kept[at])!r}"
+        raise StoreError(f"{place} of episode {at} is {split[at]!r}, {labelled}; give labels with a column 'split'")
     return split.astype(str) if (split != "").all() else None
 
 
@@ -296,14 +321,15 @@ def import_lerobot(
         StoreError: see `LeRobotStore.open`; for a path that holds another bank, or too little room on its disk.
     """
     store = LeRobotStore.open(root, labels, sealed=sealed)
-    shown = {name for name, feature in store._meta.features.items() if feature.kind != "number"}
+    pictures = {name for name, feature in store._meta.features.items() if feature.kind != "number"}
     if size is not None:
         size = integer("size", size, least=1)
         if not flag("videos", videos):
             raise ValueError("size and videos=False exclude each other")
-    names = [name for name in store.columns if videos or name not in shown]
-    source: Any = store if size is None else _Smaller(store, shown, size)
+    names = [name for name in store.columns if videos or name not in pictures]
+    source: Any = store if size is None else _Smaller(store, pictures, size)
     origin = {"kind": "lerobot", "robot": store.robot, "fps": store.fps, "size": size, "meta": _identity(store)}
+    origin |= {COPY: store.origin} if store.origin else {}
     table = chosen(store, None, unseal=True)
     return copy_store(
         source, path, origin, table=table, columns=specs(source, names), sealed=store.sealed_splits, progress=progress

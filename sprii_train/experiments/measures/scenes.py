@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sprii_envs.banks.store import origin_of
 from sprii_train.experiments.sources import Source
 from sprii_train.robots.scene_donors import NONE, queries
 from sprii_train.robots.scene_errors import Bench, Told
@@ -37,7 +38,7 @@ def scenes(source: Source) -> dict[str, Any]:
         torch.manual_seed(source.seed)
         blank = setting.fresh(source.store, source.learner.config).eval()
     row: dict[str, Any] = {
-        "data": str(getattr(source.store, "origin", {}).get("kind", "recorded")),
+        "data": str(origin_of(source.store).get("kind", "recorded")),
         "errors": {},
         "baseline": {},
         "tasks": {},

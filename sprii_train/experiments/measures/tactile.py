@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sprii_envs.banks.store import origin_of
 from sprii_train.cases.encoding import encode_histories
 from sprii_train.experiments.measures.untrained import first_weights
 from sprii_train.experiments.sources import Source
@@ -30,7 +31,7 @@ def tactile(source: Source) -> dict[str, Any]:
         "raw": {s: own.features[:, : reader.history].reshape(len(own.shape), -1) for s, own in whole.items()},
         "last": {s: own.features[:, reader.history - 1] for s, own in whole.items()},
     }
-    row: dict[str, Any] = {"data": str(getattr(store, "origin", {}).get("kind", "recorded"))}
+    row: dict[str, Any] = {"data": str(origin_of(store).get("kind", "recorded"))}
     for name, by_split in features.items():
         given = {split: own._replace(features=by_split[split]) for split, own in whole.items()}
         row[name] = {split: probed(given["train"], given[split]) for split in SPLITS}

@@ -195,7 +195,7 @@ def test_stores_open_by_their_format(tmp_path: Path) -> None:
     (tmp_path / "other" / "bank.json").write_text('{"format": "none"}')
     with pytest.raises(StoreError, match="of format 'none'; registered: "):
         open_store(tmp_path / "other")
-    with pytest.raises(StoreError, match="does not exist"):
+    with pytest.raises(StoreError, match=r"holds no store: it has no bank\.json$"):
         open_store(tmp_path)
 
 

@@ -14,6 +14,7 @@ from sprii_envs.banks import StoreError
 from sprii_envs.banks.generated import PublishedError
 from sprii_envs.robots import scenes
 from sprii_envs.robots.rh20t import import_rh20t
+from sprii_envs.robots.splits import counts, fewest
 
 pytest.importorskip("imageio_ffmpeg")
 GOOD = name_of(1)
@@ -59,6 +60,14 @@ def test_a_tree_is_read(tmp_path):
     expected = 3 * np.arange(FRAMES)[:, None, None]
     assert abs(frames[:, :, :8] - expected).max() <= 1
     assert abs(frames[:, :, 8:] - (255 - expected)).max() <= 1
+
+
+def test_too_few_tasks_for_all_splits_are_told_of(published, tmp_path):
+    """The least number is what the proportion of 74, 25, 25 gives each split one of."""
+    with pytest.warns(UserWarning, match="1 tasks: 1 train, 0 validation, 0 test.* need 3 tasks of 4 good scenes"):
+        read(published, tmp_path / "bank")
+    assert [min(counts(tasks)) for tasks in range(1, 6)] == [0, 0, 1, 1, 1]
+    assert fewest() == 3
 
 
 def test_each_family_has_its_own_timestamps(published, tmp_path):
@@ -154,6 +163,13 @@ def first_entry(key, entry):
     return of_camera(changed)
 
 
+def promise(file):
+    """An array of a hundred numbers whose header tells of 10^12: as long a header, for NumPy pads it."""
+    np.save(file, np.zeros(100))
+    data = file.read_bytes().replace(b"(100,), }          ", b"(1000000000000,), }")
+    file.write_bytes(data)
+
+
 def metadata(**told):
     def changed(folder):
         file = folder / "metadata.json"
@@ -195,19 +211,26 @@ DAMAGED = {
         TCP, lambda t: t.pop(CAMERA) and None)),
     "no gripper": ("gripper", "gripper.npy is missing", file(HAND, os.remove)),
     "an empty gripper": ("gripper", "no sample of gripper is near", pickled(HAND, of_camera(lambda t: {}))),
-    "a gripper without its width": ("gripper", "a sample without 'gripper_info'", pickled(
+    "a gripper without its width": ("gripper", "gripper.npy: sample 0 is without 'gripper_info'", pickled(
         HAND, of_camera(
         lambda told: {t: {"gripper_command": [1.0]} for t in told}))),
     "no forces": ("force", "no sample of force is near", pickled(FORCE, of_camera(lambda t: []))),
-    "a force of five": ("force", r"shape \(5,\), expected 6 numbers", pickled(
+    "a force of five": ("force", r"base.npy: sample 20 has zeroed of the shape \(5,\), expected 6 numbers", pickled(
         FORCE, first_entry("zeroed", lambda v: v[:5]))),
-    "a NaN": ("force", "force holds NaN or infinity", pickled(FORCE, first_entry("zeroed", lambda v: v * np.nan))),
-    "a tool far away": ("tcp", "is 20 m away, legal: at most 10", pickled(TCP, first_entry(
+    "a NaN": ("force", "force holds NaN or infinity at frame 1[01]$", pickled(
+        FORCE, first_entry("zeroed", lambda v: v * np.nan))),
+    "a tool far away": ("tcp", "is 20 m away at frame 1[89], legal: at most 10", pickled(TCP, first_entry(
         "tcp", lambda v: np.concatenate([[20.0, 0.0, 0.0], v[3:]])))),
-    "no turn at all": ("tcp", "has the length 0, legal: 1", pickled(
+    "no turn at all": ("tcp", "has the length 0 at frame 1[89], legal: 1", pickled(
         TCP, first_entry("tcp", lambda v: v * [1, 1, 1, 0, 0, 0, 0]))),
-    "a time that is NaN": ("tcp", "no number of milliseconds", pickled(
+    "a time that is NaN": ("tcp", "tcp_base.npy: the time of sample 20 is nan, no number of milliseconds", pickled(
         TCP, first_entry("timestamp", lambda t: np.nan))),
+    "a time as text": ("tcp", r"the time of sample 20 is '\d+', no number of milliseconds", pickled(
+        TCP, first_entry("timestamp", str))),
+    "numbers as text": ("force", "sample 20 has zeroed as text, expected numbers", pickled(
+        FORCE, first_entry("zeroed", lambda v: [str(x) for x in v]))),
+    "a sample that is no dict": ("gripper", r"gripper.npy: its sample of \d+ is a list or array, expected", pickled(
+        HAND, of_camera(lambda told: {t: [1.0] for t in told}))),
     "frames that go back": ("timestamps", "frame 5 is not later than the one before", pickled(
         CLOCK, lambda t: {"color": [*t["color"][:5], t["color"][3], *t["color"][6:]]})),
     "no times": ("timestamps", "tells no times of color", pickled(CLOCK, lambda t: {"depth": t["color"]})),
@@ -217,8 +240,11 @@ DAMAGED = {
         TCP, of_camera(lambda t: [s for s in t if s["timestamp"] < T0 + 4000]))),
     "a hole": ("hole", "at frame 50 a stream's last sample is older than 1000 ms", pickled(
         TCP, of_camera(lambda t: [s for s in t if not T0 + 3990 <= s["timestamp"] < T0 + 5500]))),
-    "a list for a dict": ("tcp_base", "tcp_base is ndarray where a dict is expected", pickled(TCP, lambda t: [t])),
+    "a list for a dict": ("tcp_base", "tcp_base.npy: what it holds is a list or array, expected a dict", pickled(
+        TCP, lambda t: [t])),
     "a cut pickle": ("tcp_base", "tcp_base.npy is damaged or refused", file(TCP, cut)),
+    "a header that promises more": ("tcp_base", "its header tells of 8,000,000,000,000 bytes, 800 are there", file(
+        TCP, promise)),
     "an empty file": ("tcp_base", "tcp_base.npy cannot be read", file(TCP, lambda f: f.write_bytes(b""))),
 }  # fmt: skip
 

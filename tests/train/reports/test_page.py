@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib import rcParams
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 
 from sprii_train.analysis.statistics import Interval, Spread
 from sprii_train.reports.claims import Verdict
@@ -74,6 +75,46 @@ def test_files_of_a_report(tmp_path: Path):
     assert (root / "results-validation.json").exists()
     assert (root / "table-2-validation.csv").exists()
     assert (root / "curve-validation.png").exists()
+
+
+def test_whose_data_a_report_is_of_stands_by_everything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
+):
+    """Without the fact nothing is added; with it, readers of CSV files find a column more and the same numbers."""
+    monkeypatch.setenv("COLUMNS", "200")
+    whose, mixed = "simulated stand-in, not the published recordings", page().tables[0]
+    mixed = replace(mixed, rows=[*mixed.rows, ["y", "2"]], paper=frozenset({2}))
+    figure = Figure(figsize=(3, 2), layout="constrained")
+    figure.subplots().set_xlabel("step")
+    plain = replace(page(), tables=[mixed, page().tables[1]], pictures=[replace(page().pictures[0], figure=figure)])
+    write_page(plain, tmp_path / "plain")
+    told = replace(plain, facts={**plain.facts, "Data": whose})
+    write_page(told, tmp_path / "told")
+    write_page(told, tmp_path / "again")
+    for place in (1, 2):
+        before, after = (csv_rows(tmp_path / name / f"table-{place}.csv") for name in ("plain", "told"))
+        assert [row[:-1] for row in after] == before
+        assert after[0][-1] == "Data"
+        expected = whose if place == 1 else "the paper's"  # a grey row beside ours is ours
+        assert {row[-1] for row in after[1:]} == {expected}
+    sentence = f"Data of all but the paper&#39;s tables: {whose}."
+    assert sentence in (tmp_path / "told/report.html").read_text(encoding="utf-8")
+    assert "<strong>" not in (tmp_path / "plain/report.html").read_text(encoding="utf-8")
+    assert [text.get_text() for text in figure.texts] == [f"Data: {whose}"]
+    heights = [imread(tmp_path / name / "curve.png").shape[0] for name in ("plain", "told", "again")]
+    assert heights == [240, 270, 270]  # two inches, and a quarter for the note
+    box = figure.axes[0].get_tightbbox()  # in pixels, labels included
+    assert box is not None
+    assert box.y0 >= figure.texts[0].get_window_extent().y1
+    print_page(told)
+    assert f"Data of all but the paper's tables: {whose}." in capsys.readouterr().out
+    print_page(plain)
+    assert "Data of" not in capsys.readouterr().out
+
+
+def csv_rows(file: Path) -> list[list[str]]:
+    with open(file, encoding="utf-8", newline="") as opened:
+        return list(csv.reader(opened))
 
 
 def test_the_html_page_stands_alone_and_escapes(tmp_path: Path):

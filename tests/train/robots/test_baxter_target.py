@@ -127,6 +127,23 @@ def test_imported_recordings_are_read_where_they_lie(tmp_path: Path):
     assert Recorded(SMALL)(tmp_path).fingerprint == other.fingerprint != made.fingerprint
 
 
+def test_a_store_of_any_kind_is_read_where_recordings_lie(tmp_path: Path):
+    pytest.importorskip("lance")
+    from sprii_envs.banks.lance import write_lance
+
+    bank = build_generated(SMALL, tmp_path / "bank")
+    far = write_lance(bank, tmp_path / "banks" / "baxter")
+    store = Recorded(SMALL)(tmp_path / "banks")
+    assert store.fingerprint == far.fingerprint
+    BAXTER.check(store, TINY.learner)
+    config = BAXTER.learner_config(TINY.learner, GRASP_RECIPES["baxter-hardness"])
+    batches = [
+        BAXTER.data(each, config, GRASP_RECIPES["baxter-hardness"], pairs=12, seed=0)(0).observations
+        for each in (bank, store)
+    ]
+    np.testing.assert_array_equal(*batches)
+
+
 def test_the_papers_budget():
     paper = BAXTER.budget("paper")
     train, learner = paper.train, paper.learner
