@@ -1,9 +1,12 @@
 """D-Clean: a cart without noise, of unknown drag (`app:dclean-profile`)."""
 
+from dataclasses import replace
+
 from sprii_envs.banks import D_CLEAN as PROTOCOL
 from sprii_train.fit import TrainConfig
 from sprii_train.learners.jepa import JEPAConfig
 from sprii_train.settings.base import SMOKE_NOTE, Budget, Built, Setting
+from sprii_train.settings.others_d_clean import OTHERS
 
 D_CLEAN_BUDGETS = {
     "smoke": Budget(
@@ -44,6 +47,6 @@ D_CLEAN = Setting(
     properties=("drag",),
     history=24,
     anchors=(24, 32, 40, 47),
-    budgets=D_CLEAN_BUDGETS,
+    budgets={preset: replace(budget, others=OTHERS[preset]) for preset, budget in D_CLEAN_BUDGETS.items()},
     unsealed=True,
 )
