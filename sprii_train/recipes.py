@@ -261,8 +261,8 @@ STATE_RECIPES: dict[str, Recipe] = _named(
     Compared("cadm-align-cross", "CaDM, Align + Cross", JOINT, learner="cadm"),
     Compared("fcrl", "FCRL", Objective(), learner="fcrl"),
     Compared("fcrl-align", "FCRL, Align", ALIGN, learner="fcrl"),
-    Compared("nod-states", "NOD", Objective(), learner="nod-states"),
-    Compared("nod-states-align", "NOD, Align", ALIGN, learner="nod-states"),
+    Compared("nod-states", "NOD on states", Objective(), learner="nod-states"),
+    Compared("nod-states-align", "NOD on states, Align", ALIGN, learner="nod-states"),
     _DALI,
     *(
         Endpoint(

@@ -27,9 +27,6 @@ from sprii_train.learners.tactile import TactileConfig, TactileEncoder
 LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "jepa": (JEPA, JEPAConfig),
     "cadm": (CaDM, CaDMConfig),
-    "dali": (DALI, DALIConfig),
-    "fcrl": (FCRL, FCRLConfig),
-    "nod-states": (NODStates, NODStatesConfig),
     "ad": (AD, ADConfig),
     "nod": (NOD, NODConfig),
     "nod-hier": (NODHier, NODHierConfig),
@@ -44,6 +41,9 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "masked-gru": (MaskedGRU, MaskedGRUConfig),
     "tactile": (TactileEncoder, TactileConfig),
     "multimodal": (MultimodalPredictor, MultimodalConfig),
+    "dali": (DALI, DALIConfig),
+    "fcrl": (FCRL, FCRLConfig),
+    "nod-states": (NODStates, NODStatesConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 

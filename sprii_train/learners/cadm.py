@@ -202,11 +202,10 @@ class CaDM(nn.Module):
         course = torch.cat([windows.observations, windows.future_observations], dim=1)
         actions = torch.cat([windows.actions, windows.future_actions], dim=1)
         history, floor = window_history(windows.observations, windows.actions, self.history), self.config.sd_floor
-        transitions = [each.flatten(0, 1) for each in (course[:, :-1], actions, course.diff(dim=1))]
-        self.standardise_by(statistics(*transitions, history.actions, floor=floor))
+        before, taken, change = (each.flatten(0, 1) for each in (course[:, :-1], actions, course.diff(dim=1)))
+        self.standardise_by(statistics(before, taken, change, history.actions, floor))
         if self.config.scaled_history:
-            past = statistics(*transitions, history.differences, floor=floor).slots
-            self.get_buffer("past").copy_(past)
+            self.get_buffer("past").copy_(statistics(before, taken, change, history.differences, floor).slots)
 
     # Standardised arrays, as training keeps them, to losses
 

@@ -33,15 +33,15 @@ OTHERS = {
         "nod-states": Other(NODStatesConfig(), _stairs(60, **_SHORT), 0.004),
     },
     "quick": {
-        "cadm": Other(CADM, adam(1e-3, 4_000), 0.01),
-        "dali": Other(DALIConfig(width=64), adam(1e-4, 16_000, clip=1_000.0, endpoints=ENDPOINTS), 0.006),
-        "fcrl": Other(FCRLConfig(), _cosine(3e-4, 20_000), 0.003),
-        "nod-states": Other(NODStatesConfig(), _stairs(20_000), 0.004),
+        "cadm": Other(CADM, adam(1e-3, 6_000), 0.026),
+        "dali": Other(DALIConfig(width=64), adam(1e-4, 16_000, clip=1_000.0, endpoints=ENDPOINTS), 0.012),
+        "fcrl": Other(FCRLConfig(), _cosine(3e-4, 20_000), 0.007),
+        "nod-states": Other(NODStatesConfig(), _stairs(20_000), 0.008),
     },
     "paper": {
-        "cadm": Other(CADM, adam(1e-3, 20_000), 0.01),
-        "dali": Other(DALIConfig(), adam(1e-4, 160_000, clip=1_000.0, endpoints=ENDPOINTS), 0.03),
-        "fcrl": Other(FCRLConfig(), _cosine(3e-4, 20_000), 0.003),
-        "nod-states": Other(NODStatesConfig(), _stairs(20_000), 0.004),
+        "cadm": Other(CADM, adam(1e-3, 20_000), 0.026),
+        "dali": Other(DALIConfig(), adam(1e-4, 160_000, clip=1_000.0, endpoints=ENDPOINTS), 0.08),
+        "fcrl": Other(FCRLConfig(), _cosine(3e-4, 20_000), 0.007),
+        "nod-states": Other(NODStatesConfig(), _stairs(20_000), 0.008),
     },
 }

@@ -320,3 +320,16 @@ def test_saves_and_loads(tmp_path: Path, members: int):
     assert torch.equal(back.context(back.prepare(windows).history), context)
     step = (windows.observations[:, 0], windows.actions[:, 0], context)
     assert torch.equal(back.step(*step), learner.step(*step))
+
+
+def test_histories_that_are_standardised_slot_by_slot():
+    learner, windows = CaDM(replace(SMALL, scaled_history=True), seed=0), windows_of(6)
+    plain = CaDM(SMALL, seed=0)
+    history = plain.prepare(windows).history
+    torch.testing.assert_close(learner.history_inputs(history), plain.history_inputs(history))  # nothing is fitted yet
+    learner.fit_statistics(windows)
+    read = learner.history_inputs(history)
+    np.testing.assert_allclose(read.mean(0), np.zeros(K * (S + A)), atol=1e-5)
+    np.testing.assert_allclose(read.std(0, correction=0), np.ones(K * (S + A)), rtol=1e-4)
+    plain.fit_statistics(windows)
+    torch.testing.assert_close(plain.history_inputs(history)[:, : K * S], windows.observations.diff(dim=1).flatten(1))

@@ -40,10 +40,12 @@ def test_the_block_is_torchs_attention_and_a_residual_feed_forward():
     torch.manual_seed(0)
     block, x = Block(8), torch.randn(5, 7, 8)
     project = block.query_key_value
-    attended = F.multi_head_attention_forward(
-        *[x.transpose(0, 1)] * 3, 8, 1, project.weight, project.bias, None, None, False, 0.0, block.out.weight,
-        block.out.bias, need_weights=False,
-    )[0].transpose(0, 1)  # fmt: skip
+    whole = torch.nn.MultiheadAttention(8, 1, batch_first=True)
+    whole.load_state_dict(
+        {"in_proj_weight": project.weight, "in_proj_bias": project.bias, "out_proj.weight": block.out.weight,
+         "out_proj.bias": block.out.bias}
+    )  # fmt: skip
+    attended = whole(x, x, x, need_weights=False)[0]
     torch.testing.assert_close(block(x), x + attended + block.feed(x + attended))
 
 

@@ -94,8 +94,8 @@ def test_gradients_go_through_both_sides():
     windows = each(random_windows(pairs=5), lambda tensor: tensor.double())
     loss, _ = training_loss(learner, windows, Objective())
     loss.backward()
-    found = [p.grad.clone() for p in learner.parameters()]
-    learner.zero_grad()
+    found = [p.grad for p in learner.parameters()]
+    learner.zero_grad(set_to_none=True)
     p = F.normalize(learner.projector(learner.encode_history(learner.prepare(windows).history)), dim=1)
     scores, own = p[:5] @ p[5:].T / 0.07, torch.arange(5)
     (0.5 * (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own))).backward()

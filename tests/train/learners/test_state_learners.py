@@ -112,10 +112,9 @@ def test_cadms_statistics_by_numpy(clean_bank: Bank):
     prediction = learner.predict(*encode(learner, batch)[:2], batch.u)
     forward = (prediction[:, :, 0, 0].detach().numpy() - batch.y.numpy()) ** 2
     np.testing.assert_allclose(learner.horizon_losses(prediction, batch.y).detach(), forward.mean(2), rtol=1e-4)
-    np.testing.assert_allclose(
-        learner.present(windows.observations[:, -1]), (o[:, -1] - found["observation"].mean(0)) / found["observation"].std(0),
-        rtol=1e-3, atol=1e-4,
-    )  # fmt: skip
+    states = found["observation"]
+    presents = (o[:, -1] - states.mean(0)) / states.std(0)
+    np.testing.assert_allclose(learner.present(windows.observations[:, -1]), presents, rtol=1e-3, atol=1e-4)
 
 
 def test_cadms_sizes_on_d_clean():
