@@ -53,7 +53,7 @@ def test_an_endpoint_is_a_run_of_so_many_steps(clean: Bank, tmp_path: Path, monk
         learner = SETTING.fresh(clean, DALI)
         data = SETTING.data(clean, DALI, EVERY_RECIPE["dali"], pairs=6, seed=0)
         fit(learner, data, Objective(), short, tmp_path / name)
-        weights[name] = learner.dynamics[0].weight
+        weights[name] = learner.get_parameter("dynamics.0.weight")
         for a, b in zip(learner.state_dict().values(), source.learner.state_dict().values(), strict=True):
             assert torch.equal(a, b)
         assert SETTING.seconds(source.folder, cells[name].train) > 0
