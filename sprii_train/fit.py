@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from sprii_envs.arguments import check, choice, instance, integer, number, shown
+from sprii_envs.arguments import check, choice, instance, integer, number, numbers, shown
 from sprii_envs.files import absolute, read_json, write_json
 from sprii_train import distributed
-from sprii_train.checkpoints import CheckpointError, load_training_state, save_training_state, training_states
+from sprii_train.checkpoints import CheckpointError, load_training_state, save, save_training_state, training_states
 from sprii_train.identity import code_of, learner_state, plain_attributes
 from sprii_train.protocol import Objective, Windows, take, training_loss
 from sprii_train.records import Records, Report
@@ -68,6 +68,7 @@ class TrainConfig:
             on CPUs with native bfloat16 dot products, else fp32.
         seed: of weights, batches, dropout and random directions: the *source* of the paper's tables.
         checkpoint_every, log_every: in steps.
+        endpoints: shares of the steps at which the learner is kept besides its end, see `endpoint_folder`.
         device: a torch device.
     """
 
@@ -83,6 +84,7 @@ class TrainConfig:
     checkpoint_every: int = 500
     log_every: int = 50
     device: str = "cpu"
+    endpoints: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check(self, integer, "steps", "checkpoint_every", "log_every", least=1)
@@ -92,11 +94,18 @@ class TrainConfig:
         check(self, number, "weight_decay", least=0)
         check(self, choice, "precision", legal=("auto", "fp32", "bf16"))
         check(self, instance, "device", of=str)
+        check(self, numbers, "endpoints", least=0)
+        if any(not 0 < share < 1 for share in self.endpoints):
+            raise ValueError(f"TrainConfig.endpoints are {self.endpoints}; legal: shares between 0 and 1")
         begins = [integer("a first step of TrainConfig.rates", begin) for begin, _ in self.rates]
         for _, rate in self.rates:
             number("a rate of TrainConfig.rates", rate, above=0)
         if begins and (begins[0] or begins != sorted(set(begins))):
             raise ValueError(f"TrainConfig.rates begin at {begins}; legal: increasing steps, the first of them 0")
+
+    def at(self, share: float) -> int:
+        """Steps of a share of the run, one at least."""
+        return max(1, round(share * self.steps))
 
     # What a config of another optimiser or schedule overrides
 
@@ -149,8 +158,14 @@ def resolve_precision(config: TrainConfig) -> str:
 
 def what_matters(config: TrainConfig) -> dict[str, Any]:
     """The settings that a run's weights depend on, with the precision resolved: its identity."""
-    told = {"log_every", "checkpoint_every", "device"} | (set() if config.rates else {"rates"})
+    told = {"log_every", "checkpoint_every", "device"}
+    told |= {name for name in ("rates", "endpoints") if not getattr(config, name)}
     return {k: v for k, v in asdict(config).items() if k not in told} | {"precision": resolve_precision(config)}
+
+
+def endpoint_folder(directory: Path, step: int) -> Path:
+    """Where `fit` keeps the learner of an endpoint, as `checkpoints.save` writes it."""
+    return directory / "endpoints" / f"step-{step:08d}"
 
 
 def build_optimizer(learner: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
@@ -256,6 +271,7 @@ def fit(
             print(f"{root} holds this run, finished: its weights of step {start} are loaded", file=sys.stderr)
         return learner.eval()
     compute = distributed.parallel(learner, training_loss)
+    kept = {config.at(share) for share in config.endpoints}
     with (
         _stop_requests() as stop,
         torch.random.fork_rng(),
@@ -266,13 +282,15 @@ def fit(
                 windows = batch(step).to(device)
                 values = train_step(learner, windows, objective, optimizer, config, step, precision, compute)
                 done = step + 1
-                if done % config.log_every == 0 or done == config.steps:
+                if done % config.log_every == 0 or done == config.steps or done in kept:
                     records.log(done, values)
                 for diagnostic in diagnostics:
                     if done % diagnostic.every == 0:
                         records.add(diagnostic.name, done, diagnostic(learner, windows, objective, config.seed, done))
                 if progress is not None and main:
                     progress(done, values)
+                if done in kept:
+                    distributed.first(lambda done=done: save(learner, endpoint_folder(root, done)))
                 stopping = distributed.any_rank(stop.is_set(), device)
                 if done % config.checkpoint_every == 0 or done == config.steps or stopping:
                     state = root / "checkpoints", learner, optimizer, done, claim

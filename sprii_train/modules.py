@@ -20,14 +20,14 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return x
     ranks = distributed.world()
     if x.device.type != "cpu":
-        return F.dropout(x, p) if ranks == 1 else x * _own_rows(F.dropout(x.new_ones(ranks * x.numel()), p), x.shape)
+        return F.dropout(x, p) if ranks == 1 else x * own_rows(F.dropout(x.new_ones(ranks * x.numel()), p), x.shape)
     count = ranks * x.numel()
     bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    kept = _own_rows(bits.view(torch.int16)[:count], x.shape) >= round(p * 65536) - 32768
+    kept = own_rows(bits.view(torch.int16)[:count], x.shape) >= round(p * 65536) - 32768
     return x * kept.to(x.dtype).mul_(1.0 / (1.0 - p))
 
 
-def _own_rows(drawn: Tensor, shape: torch.Size) -> Tensor:
+def own_rows(drawn: Tensor, shape: torch.Size) -> Tensor:
     """What this rank's rows get of numbers drawn for the rows of all ranks: its share of both halves of the batch."""
     ranks = distributed.world()
     return drawn.view(shape) if ranks == 1 else drawn.view(2, ranks, -1)[:, distributed.rank()].reshape(shape)

@@ -96,6 +96,27 @@ class Compared(Recipe):
 
 
 @dataclass(frozen=True)
+class Endpoint(Compared):
+    """An arm whose learner another arm's training has kept on its way.
+
+    Attributes:
+        of: name of the other arm, of the same learner and objective.
+        share: of its updates, one of `TrainConfig.endpoints`.
+    """
+
+    of: str = ""
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        super().__post_init__()
+        check(self, instance, "of", of=str)
+        check(self, number, "share", above=0, below=1)
+        if not self.of:
+            raise ValueError("Endpoint.of is ''; legal: the name of an arm, such as 'dali'")
+
+
+@dataclass(frozen=True)
 class Adapted(Recipe):
     """An arm of a setting with several learners.
 
@@ -235,6 +256,26 @@ SPRING_RECIPES: dict[str, Recipe] = _named(
     )
 )
 """Sensitivity to the relation weights (`app:spring-lambda`); the default is `align-cross`."""
+
+_DALI = Compared("dali", "DALI", Objective(), learner="dali")
+STATE_RECIPES: dict[str, Recipe] = _named(
+    Compared("cadm-offline", "CaDM, offline", Objective(), learner="cadm"),
+    Compared("cadm-align-cross", "CaDM, Align + Cross", JOINT, learner="cadm"),
+    Compared("fcrl", "FCRL", Objective(), learner="fcrl"),
+    Compared("fcrl-align", "FCRL, Align", ALIGN, learner="fcrl"),
+    Compared("nod-states", "NOD on states", Objective(), learner="nod-states"),
+    Compared("nod-states-align", "NOD on states, Align", ALIGN, learner="nod-states"),
+    _DALI,
+    *(
+        Endpoint(
+            f"dali-{word}", f"DALI, {sign} of its updates", Objective(), learner="dali", of=_DALI.name, share=share
+        )
+        for word, sign, share in (("eighth", "⅛", 0.125), ("quarter", "¼", 0.25), ("half", "½", 0.5))
+    ),
+    Compared("dali-align-cross", "DALI, Align + Cross", JOINT, learner="dali"),
+)
+"""Other learners of states (`app:dclean-official`). DALI's endpoints are 20,000, 40,000 and 80,000 of 160,000 updates.
+NOD predicts with related codes by itself, and FCRL predicts nothing: neither has an arm of Cross."""
 
 _R7 = Objective(lambda_p=0.003, target_std=0.1)
 CONTROL_RECIPES: dict[str, Recipe] = _named(
@@ -379,6 +420,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     RECIPES
     | POKE_RECIPES
     | SPRING_RECIPES
+    | STATE_RECIPES
     | CONTROL_RECIPES
     | PARTNER_RECIPES
     | FIELD_RECIPES

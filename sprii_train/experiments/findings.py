@@ -54,7 +54,6 @@ FINDINGS = (
         ),
         (
             "FCRL, CPC, RSSM and other encoders on SpringWorld",
-            "CaDM, FCRL, NOD, DALI and TDS under D-Clean's common reader",
         ),
     ),
     Finding(

@@ -9,7 +9,7 @@ from sprii_train.experiments.cells import Cell
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.pairings import PairingCell
 from sprii_train.experiments.sources import ReaderBudget, SourceCell
-from sprii_train.recipes import EVERY_RECIPE
+from sprii_train.recipes import EVERY_RECIPE, Endpoint
 from sprii_train.settings import Budget, Setting
 
 INFERRED = "inferred"
@@ -50,7 +50,9 @@ class Scope:
         )
 
     def teacher(self, arm: str, seed: int) -> SourceCell | None:
-        """The source whose codes define an arm's donors; None for most arms."""
+        """The source that an arm needs first, see `SourceCell`; None for most arms."""
+        if isinstance(recipe := EVERY_RECIPE[arm], Endpoint):
+            return self.source(seed, recipe.of)
         return self.source(seed) if arm == INFERRED else None
 
 
@@ -104,8 +106,9 @@ class Group:
         return self.recipes if preset == "paper" or not self.core else self.core
 
     def sources(self, arms: Sequence[str]) -> tuple[str, ...]:
-        """One an arm."""
-        return tuple(arms)
+        """One an arm, but that endpoints are of another arm's."""
+        found = ((arm, EVERY_RECIPE[arm]) for arm in arms)
+        return tuple(dict.fromkeys(own.of if isinstance(own, Endpoint) else arm for arm, own in found))
 
     def cells(self, scope: Scope) -> list[Cell]:
         """Every measure of every source."""

@@ -1,5 +1,6 @@
 """A source: one learner of one setting, trained under one recipe and seed; cells train it once and measure it often."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import reduce
@@ -9,18 +10,21 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from sprii_envs.arguments import check, integer
 from sprii_envs.banks import Bank, Store, open_store
+from sprii_envs.files import write_whole
 from sprii_train.checkpoints import load, save, write_tensors
 from sprii_train.data import WindowReader
 from sprii_train.distributed import first
 from sprii_train.experiments.cells import folder_of, locked
 from sprii_train.experiments.graphs import inferred_graph, random_graph
+from sprii_train.fit import TrainConfig, endpoint_folder
 from sprii_train.identity import cell_code, code_of
 from sprii_train.learners import LEARNERS, learner_of
-from sprii_train.recipes import LINKED, Recipe
-from sprii_train.records import Report
+from sprii_train.recipes import LINKED, Compared, Endpoint, Recipe
+from sprii_train.records import Report, read_rows
 from sprii_train.settings.base import Setting, Trials
 
 
@@ -149,7 +153,8 @@ class SourceCell:
         bank, fingerprint: folder and identity of the store.
         measure: its row is the cell's result; None trains only.
         readers, trials, population: of measures that fit, act, or are of one split.
-        teacher: the source whose codes define the donors of a history-inferred relation; trained first if it is not.
+        teacher: the source that this one needs, trained first if it is not: whose codes define the donors of a
+            history-inferred relation, or whose training an `Endpoint` is of.
     """
 
     setting: Setting
@@ -206,7 +211,7 @@ class SourceCell:
             "train": setting.law(self.train),
             "bank": self.fingerprint,
             "teacher": None if self.teacher is None else self.teacher.identity(),
-            "code": source_code(setting, self.recipe, type(self.learner)),
+            "code": source_code(setting, self.recipe, type(self.learner), type(self.train)),
         }
 
     def measurement(self) -> dict[str, Any]:
@@ -238,11 +243,12 @@ class SourceCell:
         return row | first(lambda: measure.run(source))
 
 
-def source_code(setting: Setting, arm: Recipe, config: type[Any]) -> dict[str, str]:
+def source_code(setting: Setting, arm: Recipe, config: type[Any], train: type[Any] = TrainConfig) -> dict[str, str]:
     """Digests of the code that the weights of a recipe's sources depend on."""
+    schedule = (train,) if isinstance(arm, Compared) and train is not TrainConfig else ()
     cls = next(cls for cls, own in LEARNERS.values() if own is config)
     graphs = (inferred_graph, random_graph) if arm.kernel == LINKED else ()
-    return cell_code(cls, *setting.code(), type(arm), type(arm.relation), type(arm.kernel), *graphs)
+    return cell_code(cls, *setting.code(), type(arm), type(arm.relation), type(arm.kernel), *graphs, *schedule)
 
 
 def _described(value: Any) -> Any:
@@ -256,12 +262,15 @@ def train_source(cell: SourceCell, folder: Path, report: Report) -> Source:
     """The trained source of a cell, from its folder if it is there."""
     setting, arm, store = cell.setting, cell.recipe, open_store(cell.bank)
     if not (folder / "model").exists():
-        config = setting.learner_config(cell.learner, arm)
-        if arm.kernel == LINKED:
-            arm = linked(arm, setting, store, cell.train.seed, cell.teacher, folder.parent, report)
-        learner = setting.train(
-            store, arm, config, cell.train, folder, identity={"source": cell.identity()}, progress=report
-        )
+        if isinstance(arm, Endpoint):
+            learner = endpoint(cell, folder, report)
+        else:
+            config = setting.learner_config(cell.learner, arm)
+            if arm.kernel == LINKED:
+                arm = linked(arm, setting, store, cell.train.seed, cell.teacher, folder.parent, report)
+            learner = setting.train(
+                store, arm, config, cell.train, folder, identity={"source": cell.identity()}, progress=report
+            )
         learner.cpu()  # windows are read, and codes measured, on the CPU
         first(lambda: save(learner, folder / "model"))
     return Source(cell, setting, store, load(folder / "model"), folder)
@@ -284,8 +293,26 @@ def linked(
         return replace(arm, kernel=random_graph(setting.episodes(store, "train"), seed=seed))
     if teacher is None:
         raise ValueError(f"the recipe {arm.name!r} needs a teacher, a trained source whose codes are compared")
+    source = _trained_first(teacher, root, report)
+    return replace(arm, kernel=inferred_graph(source.setting, source.store, source.learner))
+
+
+def endpoint(cell: SourceCell, folder: Path, report: Report) -> nn.Module:
+    """The learner that the training of a cell's teacher has kept at the cell's steps; its metrics until then are kept.
+
+    Raises:
+        ValueError: for a cell without a teacher.
+    """
+    if cell.teacher is None:
+        raise ValueError(f"the recipe {cell.recipe.name!r} needs a teacher, the source whose endpoint it is")
+    whole, steps = _trained_first(cell.teacher, folder.parent, report).folder, cell.train.steps
+    rows = [json.dumps(row) + "\n" for row in read_rows(whole / "metrics.jsonl") if row["step"] <= steps]
+    first(lambda: write_whole(folder / "metrics.jsonl", "".join(rows).encode()))
+    return load(endpoint_folder(whole, steps))
+
+
+def _trained_first(teacher: SourceCell, root: Path, report: Report) -> Source:
     shared = folder_of(teacher, root)
     shared.mkdir(parents=True, exist_ok=True)
     with locked(shared / ".lock"):  # it may be an arm of its own, which another worker is training
-        source = train_source(teacher, shared, report)
-    return replace(arm, kernel=inferred_graph(source.setting, source.store, source.learner))
+        return train_source(teacher, shared, report)

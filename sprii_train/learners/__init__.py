@@ -10,11 +10,14 @@ from sprii_train.learners.ad import AD, ADConfig
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.learners.coda import AmortisedCoDA, AmortisedCoDAConfig, CoDA, CoDAConfig
 from sprii_train.learners.cophynet import CoPhyNet, CoPhyNetConfig
+from sprii_train.learners.dali import DALI, DALIConfig
+from sprii_train.learners.fcrl import FCRL, FCRLConfig
 from sprii_train.learners.geps import GEPS, GEPSConfig
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.learners.multimodal import MultimodalConfig, MultimodalPredictor
 from sprii_train.learners.nod import NOD, NODConfig
 from sprii_train.learners.nod_hier import NODHier, NODHierConfig
+from sprii_train.learners.nod_states import NODStates, NODStatesConfig
 from sprii_train.learners.object_cpc import ObjectCPC, ObjectCPCConfig
 from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
 from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
@@ -40,11 +43,16 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "tactile": (TactileEncoder, TactileConfig),
     "multimodal": (MultimodalPredictor, MultimodalConfig),
     "tds": (TDS, TDSConfig),
+    "dali": (DALI, DALIConfig),
+    "fcrl": (FCRL, FCRLConfig),
+    "nod-states": (NODStates, NODStatesConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
 __all__ = [
     "AD",
+    "DALI",
+    "FCRL",
     "GEPS",
     "JEPA",
     "LEARNERS",
@@ -59,6 +67,8 @@ __all__ = [
     "CoDAConfig",
     "CoPhyNet",
     "CoPhyNetConfig",
+    "DALIConfig",
+    "FCRLConfig",
     "GEPSConfig",
     "JEPAConfig",
     "MaskedGRU",
@@ -68,6 +78,8 @@ __all__ = [
     "NODConfig",
     "NODHier",
     "NODHierConfig",
+    "NODStates",
+    "NODStatesConfig",
     "ObjectCPC",
     "ObjectCPCConfig",
     "ObjectJEPA",

@@ -6,7 +6,8 @@
     L    = MSE(d̂) + 0.5·MSE(b̂) + Σ_layers decay/2·‖W‖²
 
 The context of time t serves the one-step predictions of t … t + M − 1, each from the true state: nothing is unrolled in
-training. Observations, actions and changes are standardised by training statistics; the history's differences are not.
+training. Observations, actions and changes are standardised by training statistics; the history's differences are not,
+as published, or slot by slot with `scaled_history`, as offline on D-Clean (`app:dclean-official`).
 
 Members of an ensemble stand side by side, and forward beside backward models: one batched product a layer. The loss is
 the sum over members, `step` their mean. Heads are deterministic.
@@ -21,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sprii_envs.arguments import check, instance, integer, integers, number, numbers
+from sprii_envs.arguments import check, flag, instance, integer, integers, number, numbers
 from sprii_envs.standardiser import constant
 from sprii_train.learners.histories import History, window_history
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
@@ -40,6 +41,7 @@ class CaDMConfig:
         backward_weight: of the backward models' error.
         encoder_decay, dynamics_decay: L2 of the weights of each layer, output last; biases have none.
         members: of the ensemble, each with networks of its own.
+        scaled_history: whether a history's differences are standardised slot by slot too, by `fit_statistics`.
         sd_floor: a coordinate whose training SD is at most this is centred and not scaled.
     """
 
@@ -54,6 +56,7 @@ class CaDMConfig:
     encoder_decay: tuple[float, ...] = (2.5e-5, 5e-5, 7.5e-5, 7.5e-5)
     dynamics_decay: tuple[float, ...] = (2.5e-5, 5e-5, 7.5e-5, 7.5e-5, 1e-4)
     members: int = 1
+    scaled_history: bool = False
     sd_floor: float = 1e-6
 
     @property
@@ -64,6 +67,7 @@ class CaDMConfig:
     def __post_init__(self) -> None:
         check(self, integer, "observation_dim", "action_dim", "history", "window", "context", "members", least=1)
         check(self, number, "backward_weight", "sd_floor", least=0)
+        check(self, flag, "scaled_history")
         check(self, integers, "encoder", "dynamics", least=1)
         check(self, numbers, "encoder_decay", "dynamics_decay", least=0)
         for name in ("encoder", "dynamics"):
@@ -117,7 +121,11 @@ class Networks(nn.Module):
     """
 
     def __init__(
-        self, count: int, sizes: Sequence[int], activation: Callable[[Tensor], Tensor], generator: torch.Generator
+        self,
+        count: int,
+        sizes: Sequence[int],
+        activation: Callable[[Tensor], Tensor],
+        generator: torch.Generator | None,
     ) -> None:
         super().__init__()
         self.activation = activation
@@ -152,7 +160,7 @@ class CaDM(nn.Module):
     """CaDM as a `Learner`, and as a model that a planner steps.
 
     Args:
-        seed: of the weights.
+        seed: of the weights; None draws them from torch's own generator, as other learners do.
     """
 
     observation: Tensor
@@ -160,11 +168,10 @@ class CaDM(nn.Module):
     difference: Tensor
     slots: Tensor
 
-    def __init__(self, config: CaDMConfig, seed: int = 0) -> None:
+    def __init__(self, config: CaDMConfig, seed: int | None = None) -> None:
         super().__init__()
         self.config = c = instance("config", config, of=CaDMConfig)
-        seed = integer("seed", seed)
-        generator = torch.Generator().manual_seed(seed)
+        generator = None if seed is None else torch.Generator().manual_seed(integer("seed", seed))
         self.encoder = Networks(
             c.members, (c.history * (c.observation_dim + c.action_dim), *c.encoder, c.context), F.relu, generator
         )
@@ -176,6 +183,7 @@ class CaDM(nn.Module):
             ("action", (c.action_dim,)),
             ("difference", (c.observation_dim,)),
             ("slots", (c.history, c.action_dim)),
+            *([("past", (c.history, c.observation_dim))] if c.scaled_history else []),
         ):
             self.register_buffer(name, torch.stack([torch.zeros(shape), torch.ones(shape)]))
 
@@ -189,11 +197,24 @@ class CaDM(nn.Module):
         for name, value in found._asdict().items():
             self.get_buffer(name).copy_(value)
 
+    def fit_statistics(self, windows: Windows) -> None:
+        """Standardise by the transitions and histories of these windows, which go on for M steps: offline training."""
+        course = torch.cat([windows.observations, windows.future_observations], dim=1)
+        actions = torch.cat([windows.actions, windows.future_actions], dim=1)
+        history, floor = window_history(windows.observations, windows.actions, self.history), self.config.sd_floor
+        before, taken, change = (each.flatten(0, 1) for each in (course[:, :-1], actions, course.diff(dim=1)))
+        self.standardise_by(statistics(before, taken, change, history.actions, floor))
+        if self.config.scaled_history:
+            self.get_buffer("past").copy_(statistics(before, taken, change, history.differences, floor).slots)
+
     # Standardised arrays, as training keeps them, to losses
 
     def history_inputs(self, history: History) -> Tensor:
         """Histories → what the encoder reads, (B, K·(S + A)): all differences, then all standardised actions."""
-        return torch.cat([history.differences.flatten(1), _scaled(history.actions, self.slots).flatten(1)], dim=1)
+        differences = history.differences
+        if self.config.scaled_history:
+            differences = _scaled(differences, self.get_buffer("past"))
+        return torch.cat([differences.flatten(1), _scaled(history.actions, self.slots).flatten(1)], dim=1)
 
     def transition_inputs(self, before: Tensor, action: Tensor, after: Tensor) -> Tensor:
         """Transitions (…, S), (…, A), (…, S) → (2, …, S + A): what forward and backward models read of them."""
@@ -281,6 +302,14 @@ class CaDM(nn.Module):
         contexts = self._by_member(z_p)[:, :, None].expand(-1, -1, inputs.shape[2], -1)
         rows = self.predictions(inputs.flatten(1, 2), contexts.flatten(1, 2))
         return rows.permute(2, 0, 1, 3).unflatten(0, inputs.shape[1:3])
+
+    def horizon_losses(self, prediction: Tensor, y: Tensor) -> Tensor:
+        """Forward squared error (B, M) of the change at each step of the true course, mean over members, float32."""
+        return (prediction[:, :, 0] - y[:, :, None]).float().square().mean((2, 3))
+
+    def present(self, observations: Tensor) -> Tensor:
+        """Observations (B, S) → standardised ones."""
+        return _scaled(observations, self.observation)
 
     def task_loss(self, prediction: Tensor, y: Tensor) -> Tensor:
         """Forward plus weighted backward squared error, mean over steps and coordinates, sum over members, (B,)."""

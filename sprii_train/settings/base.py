@@ -22,7 +22,7 @@ from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import ENGINE, TrainConfig, fit, resolve_precision, what_matters
 from sprii_train.learners import learner_of
 from sprii_train.protocol import MissingOperation, check_learner
-from sprii_train.recipes import LINKED, RECIPES, Compared, Recipe
+from sprii_train.recipes import LINKED, RECIPES, Compared, Endpoint, Recipe
 from sprii_train.records import Report, training_seconds
 
 PRESET_NAMES = ("smoke", "quick", "states", "paper")
@@ -125,14 +125,19 @@ class Budget:
         """The budget of a recipe's sources: this one, or with the other learner that the recipe asks for.
 
         Raises:
-            ValueError: for a learner that the budget does not have.
+            ValueError: for a learner that the budget does not have, or an endpoint that its training does not keep.
         """
         if not isinstance(recipe, Compared):
             return self
         if recipe.learner not in self.others:
             raise unknown_name(f"learner of the arm {recipe.name!r}", recipe.learner, self.others)
         other = self.others[recipe.learner]
-        return replace(self, learner=other.learner, train=other.train, step_seconds=other.step_seconds)
+        train = other.train
+        if isinstance(recipe, Endpoint):
+            if recipe.share not in train.endpoints:
+                raise ValueError(f"the arm {recipe.name!r} has the share {recipe.share}; legal: {train.endpoints}")
+            train = replace(train, steps=train.at(recipe.share), endpoints=())
+        return replace(self, learner=other.learner, train=train, step_seconds=other.step_seconds)
 
     def trained(self, **changed: Any) -> "Budget":
         """With fields of `train` changed, its own and of all others."""

@@ -22,11 +22,15 @@ from sprii_train.recipes import (
     RECIPES,
     SCENE_RECIPES,
     SPRING_RECIPES,
+    STATE_RECIPES,
     SWIMMER_RECIPES,
     TDS_RECIPES,
+    Compared,
+    Endpoint,
     ObjectRecipe,
     recipe,
 )
+from sprii_train.settings import named_setting
 
 EXPECTED = {
     "native": ("monolithic", SAME_SYSTEM, Uniform(), 0.0, 0.0),
@@ -92,11 +96,30 @@ def test_the_arms_of_pokeworld_and_springworld():
     }  # fmt: skip
     own = (
         RECIPES, POKE_RECIPES, SPRING_RECIPES, CONTROL_RECIPES, PARTNER_RECIPES, FIELD_RECIPES, FHN_RECIPES,
-        ADAPTED_RECIPES, COPHY_RECIPES, GRASP_RECIPES, SWIMMER_RECIPES, SCENE_RECIPES, TDS_RECIPES,
+        ADAPTED_RECIPES, COPHY_RECIPES, GRASP_RECIPES, SWIMMER_RECIPES, SCENE_RECIPES, TDS_RECIPES, STATE_RECIPES,
     )  # fmt: skip
     assert len(EVERY_RECIPE) == sum(map(len, own))
     assert all(arm.name == name and arm.context == "split" for name, arm in (POKE_RECIPES | SPRING_RECIPES).items())
     assert len({arm.label for arm in EVERY_RECIPE.values()}) == len(EVERY_RECIPE)
+
+
+def test_the_arms_of_other_learners_of_states():
+    own = {
+        "cadm-offline": ("cadm", 0, 0), "cadm-align-cross": ("cadm", 1, 0.1), "fcrl": ("fcrl", 0, 0),
+        "fcrl-align": ("fcrl", 1, 0), "nod-states": ("nod-states", 0, 0), "nod-states-align": ("nod-states", 1, 0),
+        "dali": ("dali", 0, 0), "dali-eighth": ("dali", 0, 0), "dali-quarter": ("dali", 0, 0),
+        "dali-half": ("dali", 0, 0), "dali-align-cross": ("dali", 1, 0.1),
+    }  # fmt: skip
+    found = {name: arm for name, arm in STATE_RECIPES.items() if isinstance(arm, Compared)}
+    assert {n: (a.learner, a.objective.lambda_p, a.objective.lambda_x) for n, a in found.items()} == own
+    ends = {name: (arm.of, arm.share) for name, arm in STATE_RECIPES.items() if isinstance(arm, Endpoint)}
+    assert ends == {"dali-eighth": ("dali", 0.125), "dali-quarter": ("dali", 0.25), "dali-half": ("dali", 0.5)}
+    budgets = named_setting("d-clean").budgets.values()
+    assert all(
+        budget.of(arm).train.steps == budget.others["dali"].train.steps / 8
+        for budget in budgets
+        for arm in [STATE_RECIPES["dali-eighth"]]
+    )
 
 
 def test_the_arms_of_objects():

@@ -127,7 +127,7 @@ def test_align_of_members_is_a_sum(members: int):
 
 
 def test_align_reaches_only_the_encoder():
-    learner = CaDM(CONFIG)
+    learner = CaDM(CONFIG, seed=0)
     contexts = learner.encode(torch.randn(8, 12, generator=torch.Generator().manual_seed(0)))
     align_members(contexts, R7.objective).total.backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in learner.encoder.parameters())

@@ -55,7 +55,7 @@ def train(
     learner: CaDMConfig = CONFIG,
     seed: int = SEED,
 ) -> tuple[dict[str, torch.Tensor], list[IterationReport]]:
-    model = CaDM(learner)
+    model = CaDM(learner, seed=0)
     optimizer = build_optimizer(model, config)
     reports = [
         train_iteration(model, optimizer, experience(i + 1), i, config, recipe, seed=seed) for i in range(iterations)
@@ -69,7 +69,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def tables_of(store: Experience, config: CaDMConfig = CONFIG) -> tuple[CaDM, Tables, Any]:
-    learner, at = CaDM(config), anchors(store.lengths, window=config.window)
+    learner, at = CaDM(config, seed=0), anchors(store.lengths, window=config.window)
     return learner, standardised(learner, store, at), at
 
 
@@ -203,7 +203,7 @@ def test_too_few_systems_are_cadm_to_the_last_bit():
     collected = ([0, 1, 2, 0], [5, 6, 7, 8])
     states = []
     for recipe in (CADM, R7, CONTROL_RECIPES["random"]):
-        learner = CaDM(CONFIG)
+        learner = CaDM(CONFIG, seed=0)
         optimizer = build_optimizer(learner, TRAINING)
         for i in range(2):
             report = train_iteration(learner, optimizer, experience(i + 1, collected), i, TRAINING, recipe)
@@ -270,7 +270,7 @@ def test_resume_is_exact(tmp_path: Path):
     for i in range(3):
         learner = CaDM(CONFIG, seed=99)
         if i == 0:
-            learner = CaDM(CONFIG)
+            learner = CaDM(CONFIG, seed=0)
         optimizer = build_optimizer(learner, TRAINING)
         assert load_training_state(tmp_path / "checkpoints", learner, optimizer, "run") == i
         store = Experience.load(tmp_path / "experience") if i else Experience(2, 1, ("gain", "length"))
@@ -295,7 +295,7 @@ def test_global_generators_are_left_alone():
 
 
 def test_records(tmp_path: Path):
-    learner = CaDM(CONFIG)
+    learner = CaDM(CONFIG, seed=0)
     optimizer = build_optimizer(learner, TRAINING)
     with Records(tmp_path, 0, tensorboard=False) as records:
         reports = [train_iteration(learner, optimizer, experience(i + 1), i, TRAINING, R7, records) for i in range(2)]
@@ -335,7 +335,7 @@ def test_early_stop(rate: float, stops: bool):
 
 
 def test_nothing_to_train_on():
-    learner = CaDM(CONFIG)
+    learner = CaDM(CONFIG, seed=0)
     store = collect([0, 1], 2)
     with pytest.raises(ValueError, match="2 episodes have no row to train on"):
         train_iteration(learner, build_optimizer(learner, TRAINING), store, 0, TRAINING)
@@ -391,7 +391,7 @@ def test_contexts_learn_what_persists():
     config = ControlTraining(epochs=15, batch=64, learning_rate=3e-3)
     store, held_out = collect(list(range(40)) * 2, 14, 0), collect(list(range(50, 80)) * 2, 14, 1)
     world = replace(CONFIG, encoder=(32, 32, 32), dynamics=(32, 32, 32, 32))
-    learner, untrained = CaDM(world), tables_of(store, world)[0]
+    learner, untrained = CaDM(world, seed=0), tables_of(store, world)[0]
     train_iteration(learner, build_optimizer(learner, config), store, 0, config, R7)
     before, after = (context_probes(model, store, held_out) for model in (untrained, learner))
     for name in ("gain", "length"):

@@ -46,7 +46,7 @@ ELSEWHERE = (
     *(label for label, one in TARGETS.items() if any(g.world.startswith(("cophy-", "rh20t")) for g in one.groups)),
 )  # fmt: skip
 READ = [label for label in TARGETS if label not in ELSEWHERE]
-"""Tested elsewhere: the pendulum (its references are no sources), fields, grasps, CoPhy, Swimmer, RH20T, sizes of TDS."""
+"""Tested elsewhere: the pendulum (references are no sources), fields, grasps, CoPhy, Swimmer, RH20T, sizes of TDS."""
 
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 

@@ -155,7 +155,7 @@ def test_members_are_separate_networks():
     loss.backward()
     total, steps = 0.0, []
     for e in range(3):
-        alone = CaDM(SMALL)
+        alone = CaDM(SMALL, seed=0)
         own = {"encoder": [e], "dynamics": [e, 3 + e]}
         state = {n: v[own[n.split(".")[0]]] if "." in n else v for n, v in ensemble.state_dict().items()}
         alone.load_state_dict(state)
@@ -189,7 +189,7 @@ def test_step_undoes_the_standardisation():
 @pytest.mark.parametrize("members", [1, 2])
 def test_is_a_learner(members: int):
     config = CaDMConfig(members=members)
-    learner, windows = CaDM(config), windows_of(8, 11, config)
+    learner, windows = CaDM(config, seed=0), windows_of(8, 11, config)
     check_learner(learner, windows)
     loss, parts = training_loss(learner, windows, Objective(lambda_p=0.003, lambda_x=0.1, target_std=0.1))
     assert torch.isfinite(loss)
@@ -220,7 +220,7 @@ def test_statistics_by_numpy():
         np.testing.assert_allclose(got[0], values.mean(0), rtol=1e-12)
         np.testing.assert_allclose(got[1], np.where(sd > 1e-6, sd, 1.0), rtol=1e-9)
     assert found.slots[1, 2].tolist() == [1.0]
-    learner = CaDM(SMALL)
+    learner = CaDM(SMALL, seed=0)
     learner.standardise_by(found)
     torch.testing.assert_close(learner.slots, found.slots.float())
     assert learner.slots.dtype == torch.float32
@@ -320,3 +320,16 @@ def test_saves_and_loads(tmp_path: Path, members: int):
     assert torch.equal(back.context(back.prepare(windows).history), context)
     step = (windows.observations[:, 0], windows.actions[:, 0], context)
     assert torch.equal(back.step(*step), learner.step(*step))
+
+
+def test_histories_that_are_standardised_slot_by_slot():
+    learner, windows = CaDM(replace(SMALL, scaled_history=True), seed=0), windows_of(6)
+    plain = CaDM(SMALL, seed=0)
+    history = plain.prepare(windows).history
+    torch.testing.assert_close(learner.history_inputs(history), plain.history_inputs(history))  # nothing is fitted yet
+    learner.fit_statistics(windows)
+    read = learner.history_inputs(history)
+    np.testing.assert_allclose(read.mean(0), np.zeros(K * (S + A)), atol=1e-5)
+    np.testing.assert_allclose(read.std(0, correction=0), np.ones(K * (S + A)), rtol=1e-4)
+    plain.fit_statistics(windows)
+    torch.testing.assert_close(plain.history_inputs(history)[:, : K * S], windows.observations.diff(dim=1).flatten(1))
