@@ -175,6 +175,7 @@ class PairedWindows:
         shortest: None: windows of `reader.history` observations that begin anywhere. A number: a window is a whole
             episode of `reader.history` observations, offered whole to recipients, and predicted from its first
             `shortest` observations or more (`Windows.anchors`), uniformly.
+        apart: see `WindowSampler`.
     """
 
     def __init__(
@@ -187,6 +188,7 @@ class PairedWindows:
         pairs: int = 48,
         seed: int = 0,
         shortest: int | None = None,
+        apart: int | None = None,
     ) -> None:
         self.reader, self.relation, self.kernel, self.count, self.shortest = reader, relation, kernel, pairs, shortest
         self.table = reader.bank.split(episodes) if isinstance(episodes, str) else episodes
@@ -194,7 +196,7 @@ class PairedWindows:
         self.pairs = PairSampler(self.table, relation, kernel, seed=seed, distinct="system")
         self._own = slice(None)
         observed = reader.history if shortest is None else shortest
-        self.windows = WindowSampler(self.table, history=observed, horizon=reader.horizons[-1], seed=seed)
+        self.windows = WindowSampler(self.table, history=observed, horizon=reader.horizons[-1], seed=seed, apart=apart)
         if shortest is not None and (self.table["length"] != reader.history).any():
             raise ValueError(
                 f"whole episodes of {reader.history} observations are asked for, but some have "
@@ -217,6 +219,7 @@ class PairedWindows:
             "image": getattr(self.reader, "image", 0),
             "labels": list(getattr(self.reader, "properties", ())),
             "shortest": self.shortest,
+            "apart": self.windows.apart,
             "observation": _unless(getattr(self.reader, "observation", "states"), "states"),
             "action": _unless(getattr(self.reader, "action", "actions"), "actions"),
         }

@@ -34,14 +34,20 @@ class DonorErrors(NamedTuple):
 
 @torch.no_grad()
 def encode_split(
-    learner: Any, reader: WindowReader, split: str, *, seed: int, unseal: bool = False, chunk: int | None = None
+    learner: Any,
+    reader: WindowReader,
+    split: str | EpisodeTable,
+    *,
+    seed: int,
+    unseal: bool = False,
+    chunk: int | None = None,
 ) -> Encoded:
-    """Encode one window an episode; its start is a uniform function of (seed, episode).
+    """Encode one window an episode of a split, or of a table; its start is a uniform function of (seed, episode).
 
     `chunk` windows are encoded at a time: that bounds memory and changes nothing.
     """
     getattr(learner, "eval", lambda: None)()
-    table = reader.bank.split(split, unseal=unseal)
+    table = split if isinstance(split, EpisodeTable) else reader.bank.split(split, unseal=unseal)
     rows = np.arange(len(table))
     starts = WindowSampler(table, history=reader.history, horizon=reader.horizons[-1]).starts(rows, seed=seed)
     parts: list[Encoded] = []

@@ -21,7 +21,7 @@ from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import ENGINE, TrainConfig, fit, resolve_precision, what_matters
 from sprii_train.learners import learner_of
 from sprii_train.protocol import MissingOperation, check_learner
-from sprii_train.recipes import LINKED, Recipe
+from sprii_train.recipes import LINKED, Recipe, Spaced
 from sprii_train.records import Report, training_seconds
 
 PRESET_NAMES = ("smoke", "quick", "states", "paper")
@@ -248,7 +248,7 @@ class Setting:
         relation, kernel = recipe.pairing(table)
         return PairedWindows(
             self.reader(store, config), table, relation=relation, kernel=kernel, pairs=pairs, seed=seed,
-            shortest=self.shortest,
+            shortest=self.shortest, apart=recipe.apart if isinstance(recipe, Spaced) else None,
         )  # fmt: skip
 
     def train(

@@ -11,7 +11,7 @@ from sprii_train.experiments.measures.direction import FACTORS, direction
 from sprii_train.experiments.measures.evidence import evidence
 from sprii_train.experiments.measures.fhn import fhn
 from sprii_train.experiments.measures.fixed_weight import fixed_weight
-from sprii_train.experiments.measures.formation import formation
+from sprii_train.experiments.measures.formation import development, formation
 from sprii_train.experiments.measures.gradients import gradients
 from sprii_train.experiments.measures.held_out import held_out
 from sprii_train.experiments.measures.landscape import landscape
@@ -46,6 +46,7 @@ MEASURES: dict[str, Measure] = {
         Measure("cophy-baselines", cophy_baselines, OBJECT_READER, seconds=30.0, reader_fits=2 * 20),
         Measure("cophy-readers", cophy_readers, OBJECT_READER, seconds=30.0, reader_fits=5 * 20),
         Measure("cost", cost, readers=False, seconds=0.0),
+        Measure("development", development, readers=False, seconds=30.0),
         Measure("direction", direction, ("target",), ("pushed",), FACTORS, simulated=True, readers=False, seconds=40.0),
         Measure("evidence", evidence, asks=("evidence",), simulated=True, readers=False, seconds=30.0),
         Measure("fhn", fhn, ("rollout",), properties=("k", "beta"), readers=False, seconds=40.0),
