@@ -86,9 +86,9 @@ class WindowSampler:
         uniform over all such combinations. With 64 observations, history 24 and horizon 16 only (0, 24) is
         legal: that control then has one window pair an episode, and its recipients are later windows than
         those of the other relations; longer episodes give it more. With `apart` both relations draw donor_start +
-        apart ≤ recipient_start, uniform over all such combinations; windows of one episode may overlap. ValueError for pairs of a table with other
-        episodes or another order, and if an episode is its own donor under a relation that is not same-episode:
-        independent windows of it would overlap.
+        apart ≤ recipient_start, uniform over all such combinations; windows of one episode may overlap. ValueError
+        for pairs of a table with other episodes or another order, and if an episode is its own donor under a
+        relation that is not same-episode: independent windows of it would overlap.
         """
         check_relation(relation)
         rng = stream(self.seed, integer("step", step, most=WORD), WINDOWS)
@@ -107,7 +107,9 @@ class WindowSampler:
         elif (recipient != donor).any():
             raise ValueError(f"the relation '{relation}' pairs an episode with itself, but these pairs do not")
         apart = self.history if self.apart is None else self.apart
-        told = f"two histories of {self.history}" if self.apart is None else f"a history of {self.history}, {apart} apart"
+        told = (
+            f"two histories of {self.history}" if self.apart is None else f"a history of {self.history}, {apart} apart"
+        )
         self._require(apart + self.history + self.horizon, f"{told} + horizon {self.horizon} (relation '{relation}')")
         slack = np.minimum(self._last[recipient], self._last[donor]) - apart
         donor_start, gap = _ordered_pairs(below(rng, (slack + 1) * (slack + 2) // 2))

@@ -62,6 +62,7 @@ FINDINGS = (
             "tab:fidelity-full",
             "tab:dclean-full",
             "tab:v3-poke-input-diversity",
+            "app:poke-acquisition",
             "app:revision-protocol",
             "tab:inferred-relation-quality",
             "tab:inferred-relation-factors",
@@ -75,6 +76,7 @@ FINDINGS = (
         (
             "tab:pokeworld-geometry",
             "tab:refinement-full",
+            "fig:v3-poke-formation-use",
             "tab:v3-poke-accessibility",
             "fig:poke-persistent-atlas",
             "tab:donor-pool-audit",
@@ -103,6 +105,7 @@ FINDINGS = (
             "app:spring-recipient-evidence",
             "fig:v3-poke-semantics",
             "tab:poke-targeted-utility",
+            "app:records-poke-followup",
             "tab:poke-object-only-config",
             "tab:external-alpha",
         ),

@@ -35,11 +35,10 @@ COMPOSED: dict[str, Composed] = {
             ("tab:fidelity-full", "tab:refinement-full", "tab:v3-poke-accessibility"),
         ),
         Composed(
-            "fig:v3-poke-formation-use",
-            "PokeWorld: what relations and objectives organise",
-            ("tab:refinement-full", "tab:factorial-confirmation"),
-            ("the heat maps: their numbers are in the tables",),
-            ("fig:poke-common-use-full", "fig:relation-confirmation", "fig:factorial-confirmation"),
+            "app:dclean-acquisition",
+            "Acquisition: PokeWorld's original bank, and D-Clean's one-shot sealed systems",
+            ("app:poke-acquisition", "tab:dclean-full"),
+            aliases=("app:acquisition", "app:dclean"),
         ),
         Composed(
             "fig:information-use",
