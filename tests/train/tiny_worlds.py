@@ -18,7 +18,7 @@ POKE_SMALL = POKE_FACTORIAL.replace(
 )
 """A full factorial design of 32 training systems, and 12 and 8 held-out ones off its levels; 4 episodes each."""
 
-POKE_FRESH_SMALL = POKE_FRESH.replace(systems={"fresh": 6}, frames=None)
+POKE_FRESH_SMALL = POKE_FRESH.replace(systems={"fresh": 12}, frames=None)
 
 SPRING_SMALL = SPRING.replace(
     systems={

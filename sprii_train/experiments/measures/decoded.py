@@ -15,7 +15,7 @@ CHUNK = 250  # windows predicted at a time
 
 
 def decoded(source: Source) -> dict[str, Any]:
-    """`{"object": {split: MSE}}` at the last horizon, of predictions by the window's own context, on held-out splits.
+    """`object_SPLIT`: MSE at the last horizon, of predictions by the window's own context, on held-out splits.
 
     Object states are read from predicted embeddings by a frozen ridge decoder and standardised by training states. The
     windows are those of `formation`. Errors by system are kept beside the model, under the name of the split.
@@ -27,7 +27,7 @@ def decoded(source: Source) -> dict[str, Any]:
         if split != "train" and (split not in source.store.sealed_splits or source.setting.unsealed)
     }
     source.keep(kept)
-    return {"object": {split: float(errors.mean()) for split, errors in kept.items()}}
+    return {f"object_{split}": float(errors.mean()) for split, errors in kept.items()}
 
 
 @torch.no_grad()

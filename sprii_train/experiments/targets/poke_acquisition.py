@@ -39,7 +39,7 @@ def _tables(rows: Sequence[Row]) -> list[Table]:
         spread_table(
             rows,
             "Object state at h16",
-            {f"MSE, {split}": f"object.{split}" for split in SPLITS},
+            {f"MSE, {split}": f"object_{split}" for split in SPLITS},
             first="Learner",
             note="Read from the predicted embedding by a frozen ridge decoder of each source, in training SDs of the "
             "object's position and velocity; the context is the window's own.",
@@ -76,7 +76,7 @@ CLAIMS = (
     Claim(
         "Align + Cross predicts the object's state better than the monolithic JEPA",
         ARMS,
-        lambda a: _LOWER({arm: a[arm]["object"]["validation"] for arm in ARMS}),
+        lambda a: _LOWER({arm: a[arm]["object_validation"] for arm in ARMS}),
         "reduction of the h16 object-state error in percent",
         above=1,
         paper=7.1,

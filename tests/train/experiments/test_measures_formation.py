@@ -86,8 +86,8 @@ def test_few_systems_are_those_that_a_setting_draws(
 
 def test_decoded_states_by_hand(poke_source: Source, poke_bank: Bank):
     source = replace(poke_source, cell=measuring(poke_source.cell, "decoded"))
-    row = MEASURES["decoded"](source)["object"]
-    assert list(row) == ["validation", "confirmation"]
+    row = MEASURES["decoded"](source)
+    assert list(row) == ["object_validation", "object_confirmation"]
     decoder, learner, table = fit_state_decoder(source), source.learner, poke_bank.split("validation")
     errors = []
     for episode in table["episode"].tolist():
@@ -98,7 +98,7 @@ def test_decoded_states_by_hand(poke_source: Source, poke_bank: Bank):
                 predicted = decoder(learner.predict(codes.z_s, codes.z_p, batch.u)[:, 2].double().numpy())[0]
             truth = decoder.standardise(poke_bank["states"][episode, last + 16])
             errors.append(np.square(predicted - truth).mean())
-    assert row["validation"] == pytest.approx(np.mean(errors), rel=1e-5)
+    assert row["object_validation"] == pytest.approx(np.mean(errors), rel=1e-5)
     kept = load_file(source.folder / source.cell.arrays)["validation"]
     np.testing.assert_allclose(kept, np.array(errors).reshape(12, 16).mean(1), rtol=1e-5)
 

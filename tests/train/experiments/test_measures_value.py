@@ -223,7 +223,7 @@ def test_new_systems_are_read_by_readers_of_training_cases(poke_source: Source, 
     row = MEASURES["followup"](source)
     kept = load_file(tmp_path / source.cell.arrays)
     bank = setting.open_sealed(poke_bank.path.parent)
-    assert (row["sealed_bank"], row["new_systems"]) == (bank.fingerprint, 6)
+    assert (row["sealed_bank"], row["new_systems"]) == (bank.fingerprint, 12)
 
     cases, table = cases_of(source), bank.split("fresh", unseal=True)
     drawn = draw_windows(table, 24, 16, source.learner.config.horizons[-1], 16, seed=SEED)
@@ -244,7 +244,7 @@ def test_new_systems_are_read_by_readers_of_training_cases(poke_source: Source, 
         ]
         np.testing.assert_allclose(kept[arm], by_hand, rtol=1e-4)
         assert row[f"new_{arm}_h16"] == pytest.approx(kept[arm].mean())
-    assert kept["dominance"].shape == (6,)
+    assert kept["dominance"].shape == (12,)
     own = (source.bank, cases.development, cases.drawn["validation"])
     assert np.array_equal(mass_dominance(source, cases, own), mass_dominance(source, cases))
 

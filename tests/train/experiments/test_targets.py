@@ -491,8 +491,8 @@ def test_quotes_of_pokeworld():
         "Raw 24-step estimator", "Monolithic JEPA", "Align + Cross"))  # fmt: skip
     arms = {
         "native": {"one_ridge_drag": 0.0, "one_mlp_drag": raw, "validation": {"window_ridge_drag": native},
-                   "object": {"validation": 1.0}},
-        "align-cross": {"validation": {"window_ridge_drag": joint}, "object": {"validation": 1.0 - 0.071}},
+                   "object_validation": 1.0},
+        "align-cross": {"validation": {"window_ridge_drag": joint}, "object_validation": 1.0 - 0.071},
     }  # fmt: skip
     quoted("app:poke-acquisition", arms, 3)
 
