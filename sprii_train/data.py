@@ -170,6 +170,7 @@ class PairedWindows:
         episodes: a split, or the episodes that both sides come from (a selection of the bank's table).
         relation, kernel: the pairing law; see `sprii_envs.relations`.
         pairs: pairs in a batch; recipients come from that many distinct systems.
+        apart: see `WindowSampler`.
     """
 
     def __init__(
@@ -181,13 +182,16 @@ class PairedWindows:
         kernel: Kernel = Uniform(),  # noqa: B008 (frozen and stateless)
         pairs: int = 48,
         seed: int = 0,
+        apart: int | None = None,
     ) -> None:
         self.reader, self.relation, self.kernel, self.count = reader, relation, kernel, pairs
         self.table = reader.bank.split(episodes) if isinstance(episodes, str) else episodes
         reader.bank.table.locate(self.table.every())
         self.pairs = PairSampler(self.table, relation, kernel, seed=seed, distinct="system")
         self._own = slice(None)
-        self.windows = WindowSampler(self.table, history=reader.history, horizon=reader.horizons[-1], seed=seed)
+        self.windows = WindowSampler(
+            self.table, history=reader.history, horizon=reader.horizons[-1], seed=seed, apart=apart
+        )
 
     def identity(self) -> dict[str, Any]:
         """What the windows depend on; `fit` keeps it with the run."""
@@ -205,6 +209,7 @@ class PairedWindows:
             "image": getattr(self.reader, "image", 0),
             "labels": list(getattr(self.reader, "properties", ())),
             "still": getattr(self.reader, "still", False),
+            "apart": self.windows.apart,
             "observation": _unless(getattr(self.reader, "observation", "states"), "states"),
             "action": _unless(getattr(self.reader, "action", "actions"), "actions"),
         }

@@ -78,6 +78,22 @@ class Continued(Recipe):
 
 
 @dataclass(frozen=True)
+class Spaced(Recipe):
+    """An arm whose recipients' windows begin so many observations after their donors', whichever episode these are of.
+
+    Attributes:
+        apart: see `WindowSampler`.
+    """
+
+    apart: int = 12
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        super().__post_init__()
+        check(self, integer, "apart", least=1)
+
+
+@dataclass(frozen=True)
 class Compared(Recipe):
     """An arm of another learner than the setting's.
 
@@ -239,6 +255,8 @@ POKE_RECIPES: dict[str, Recipe] = _named(
     Recipe("mismatch-random", "Random mismatch", ALIGN, relation="G3", kernel="derangement", alpha=0.5),
     Recipe("mismatch-drag", "Drag-only mismatch", ALIGN, relation="G3", kernel="mismatch:drag", alpha=0.5),
     Recipe("mismatch-mass", "Mass-only mismatch", ALIGN, relation="G3", kernel="mismatch:mass", alpha=0.5),
+    Spaced("spaced-rollout", "Same-rollout donors", JOINT, relation=SAME_ROLLOUT),
+    Spaced("spaced-system", "Independent donors", JOINT),
     Recipe("inferred", "Inferred", ALIGN, kernel=LINKED),
     Recipe("random-history", "RandomHistory", ALIGN, kernel=LINKED),
     *(
@@ -247,7 +265,8 @@ POKE_RECIPES: dict[str, Recipe] = _named(
         for w in (0.1, 1.0)
     ),
 )
-"""Relation design on PokeWorld (`app:poke-formation`, `app:structured-mismatch`, `app:inferred-relations`)."""
+"""Relation design on PokeWorld (`app:poke-formation`, `app:matched-control`, `app:structured-mismatch`,
+`app:inferred-relations`)."""
 
 SPRING_RECIPES: dict[str, Recipe] = _named(
     *(

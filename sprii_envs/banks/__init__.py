@@ -6,6 +6,7 @@ from sprii_envs.banks.building import build
 from sprii_envs.banks.protocols import (
     D_CLEAN,
     POKE_FACTORIAL,
+    POKE_FRESH,
     POKE_ORIGINAL,
     PROTOCOLS,
     SPRING,
@@ -29,6 +30,7 @@ register_store("sprii-lance", "sprii_envs.banks.lance:LanceStore.open")
 __all__ = [
     "D_CLEAN",
     "POKE_FACTORIAL",
+    "POKE_FRESH",
     "POKE_ORIGINAL",
     "PROTOCOLS",
     "SPRING",

@@ -341,6 +341,11 @@ POKE_ORIGINAL = POKE_FACTORIAL.replace(
 )
 """The original PokeWorld bank; R2 and R8 are `POKE_ORIGINAL.replace(rollouts=2)` and 8, which nest."""
 
+POKE_FRESH = POKE_ORIGINAL.replace(
+    name="poke-fresh", systems={"fresh": 100}, seed=1, nested=False, sealed_splits=("fresh",)
+)
+"""A hundred new systems, off the factorial bank's levels (`app:records-poke-followup`)."""
+
 SWIMMER = BankProtocol(
     name="swimmer",
     version=1,
@@ -359,7 +364,8 @@ SWIMMER = BankProtocol(
 """The Swimmer bank (`app:swimmer-profile`): an episode of every waveform for every system, in `fluid="bank"`."""
 
 PROTOCOLS = {
-    protocol.name: protocol for protocol in (D_CLEAN, SPRING, SPRING_SEALED, POKE_FACTORIAL, POKE_ORIGINAL, SWIMMER)
+    protocol.name: protocol
+    for protocol in (D_CLEAN, SPRING, SPRING_SEALED, POKE_FACTORIAL, POKE_ORIGINAL, POKE_FRESH, SWIMMER)
 }
 """Name → protocol."""
 

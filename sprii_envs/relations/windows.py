@@ -41,14 +41,25 @@ class WindowSampler:
     ----------
     lengths : observations per episode (N,), or the EpisodeTable of the pair sampler
     history, horizon : in observations; the paper's 24 and 16 (`app:implementation`)
+    apart : None, or the least number of observations by which a recipient's window begins after its donor's, under
+        every relation alike, so that donors of one episode and of others differ in nothing else (`app:matched-control`)
 
     `table` is that table's `rows_fingerprint`: pairs of another table are refused, and those of one with the same
     episodes and other labels. None for plain lengths, whose rows must be the pairs'.
     """
 
-    def __init__(self, lengths: EpisodeTable | ArrayLike, history: int = 24, horizon: int = 16, seed: int = 0) -> None:
+    def __init__(
+        self,
+        lengths: EpisodeTable | ArrayLike,
+        history: int = 24,
+        horizon: int = 16,
+        seed: int = 0,
+        *,
+        apart: int | None = None,
+    ) -> None:
         self.history, self.horizon = integer("history", history, least=1), integer("horizon", horizon)
         self.seed = integer("seed", seed, most=WORD)
+        self.apart = None if apart is None else integer("apart", apart, least=1)
         self._table = lengths if isinstance(lengths, EpisodeTable) else None
         if isinstance(lengths, EpisodeTable):
             self._ids: Rows = lengths["episode"]
@@ -74,9 +85,10 @@ class WindowSampler:
         relation the donor window comes first and does not overlap (donor_start + history ≤ recipient_start),
         uniform over all such combinations. With 64 observations, history 24 and horizon 16 only (0, 24) is
         legal: that control then has one window pair an episode, and its recipients are later windows than
-        those of the other relations; longer episodes give it more. ValueError for pairs of a table with other
-        episodes or another order, and if an episode is its own donor under a relation that is not same-episode:
-        independent windows of it would overlap.
+        those of the other relations; longer episodes give it more. With `apart` both relations draw donor_start +
+        apart ≤ recipient_start, uniform over all such combinations; windows of one episode may overlap. ValueError
+        for pairs of a table with other episodes or another order, and if an episode is its own donor under a
+        relation that is not same-episode: independent windows of it would overlap.
         """
         check_relation(relation)
         rng = stream(self.seed, integer("step", step, most=WORD), WINDOWS)
@@ -89,17 +101,19 @@ class WindowSampler:
                     f"{int(own.sum())} of {len(own)} pairs are of one episode (row {recipient[own.argmax()]}), which "
                     f"the relation '{relation}' never draws: pass relation=SAME_ROLLOUT for windows that do not overlap"
                 )
-            starts = below(rng, self._last[recipient] + 1), below(rng, self._last[donor] + 1)
-            return WindowPairs(known[0], starts[0], known[1], starts[1])
-        self._require(
-            2 * self.history + self.horizon,
-            f"two histories of {self.history} + horizon {self.horizon} (relation '{relation}')",
-        )
-        if (recipient != donor).any():
+            if self.apart is None:
+                starts = below(rng, self._last[recipient] + 1), below(rng, self._last[donor] + 1)
+                return WindowPairs(known[0], starts[0], known[1], starts[1])
+        elif (recipient != donor).any():
             raise ValueError(f"the relation '{relation}' pairs an episode with itself, but these pairs do not")
-        slack = self._last[recipient] - self.history
+        apart = self.history if self.apart is None else self.apart
+        told = (
+            f"two histories of {self.history}" if self.apart is None else f"a history of {self.history}, {apart} apart"
+        )
+        self._require(apart + self.history + self.horizon, f"{told} + horizon {self.horizon} (relation '{relation}')")
+        slack = np.minimum(self._last[recipient], self._last[donor]) - apart
         donor_start, gap = _ordered_pairs(below(rng, (slack + 1) * (slack + 2) // 2))
-        return WindowPairs(known[0], gap + self.history, known[1], donor_start)
+        return WindowPairs(known[0], gap + apart, known[1], donor_start)
 
     def starts(self, rows: ArrayLike, seed: int = 0) -> Rows:
         """One uniform legal start per episode row, for evaluation: a pure function of (seed, episode id).

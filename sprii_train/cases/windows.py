@@ -11,7 +11,8 @@ import numpy as np
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable
 from sprii_envs.relations.index import build_index
 from sprii_train.analysis.populations import Development
-from sprii_train.cases.base import Drawn, SourceCases, Trained, cases_from, training_from
+from sprii_train.analysis.value.cases import Cases, Standardiser
+from sprii_train.cases.base import Drawn, P, SourceCases, Trained, cases_from, training_from
 from sprii_train.cases.encoding import encode_windows, present_features
 
 SEED = 20_264
@@ -41,6 +42,19 @@ def window_cases(source: Trained, horizons: tuple[int, ...], per_system: int) ->
     train, standardiser = training_from(store, raw["train"])
     development = cases_from(store, "validation", Development, raw["validation"], standardiser)
     return SourceCases(train, development, standardiser, drawn)
+
+
+def windows_elsewhere(source: Trained, split: str, of: type[P], standardiser: Standardiser) -> tuple[Cases[P], Drawn]:
+    """Cases of a source whose store is replaced by another bank, of one split, and which windows these are.
+
+    Raises:
+        ValueError: as `draw_windows`.
+    """
+    setting, horizons = source.setting, source.setting.case_horizons
+    table = setting.episodes(source.store, split, unseal=True)
+    last = source.learner.config.horizons[-1]
+    drawn = draw_windows(table, setting.history, horizons[-1], last, setting.case_count, seed=SEED)
+    return cases_from(source.store, split, of, _raw(source, drawn, horizons), standardiser), drawn
 
 
 def draw_windows(

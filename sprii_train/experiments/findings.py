@@ -52,9 +52,7 @@ FINDINGS = (
             "tab:coda-host-results",
             "tab:dclean-all-budgets",
         ),
-        (
-            "FCRL, CPC, RSSM and other encoders on SpringWorld",
-        ),
+        ("FCRL, CPC, RSSM and other encoders on SpringWorld",),
     ),
     Finding(
         "More reliable relations organise shared information better",
@@ -63,6 +61,7 @@ FINDINGS = (
             "tab:fidelity-full",
             "tab:dclean-full",
             "tab:v3-poke-input-diversity",
+            "app:poke-acquisition",
             "app:revision-protocol",
             "tab:inferred-relation-quality",
             "tab:inferred-relation-factors",
@@ -76,6 +75,7 @@ FINDINGS = (
         (
             "tab:pokeworld-geometry",
             "tab:refinement-full",
+            "fig:v3-poke-formation-use",
             "tab:v3-poke-accessibility",
             "fig:poke-persistent-atlas",
             "tab:donor-pool-audit",
@@ -104,6 +104,7 @@ FINDINGS = (
             "app:spring-recipient-evidence",
             "fig:v3-poke-semantics",
             "tab:poke-targeted-utility",
+            "app:records-poke-followup",
             "tab:poke-object-only-config",
             "tab:external-alpha",
         ),

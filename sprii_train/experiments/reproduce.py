@@ -160,7 +160,7 @@ def _page(plan: Plan, rows: list[dict[str, Any]], scopes: Sequence[Scope], comma
     }
     measured = [row for row in rows if "unmeasured" not in row]
     judged = all(scope.budget.judged for scope in trained.values())
-    verdicts = [*judge(target.claims, measured), *target.untested] if judged else [
+    verdicts = [*judge(target.claims, measured), *target.checks(measured), *target.untested] if judged else [
         Verdict(NOT_JUDGED, UNTESTED, "this preset checks that everything runs")
     ]  # fmt: skip
     shown = rows if target.partial else measured

@@ -1,8 +1,11 @@
 """Figures of Formation: measures along a design variable, and changes from a reference arm."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from sprii_train.analysis.formation import Curve
@@ -69,6 +72,38 @@ def changes(
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("change")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    return figure
+
+
+def heat_maps(
+    blocks: Mapping[str, Mapping[str, Mapping[str, float]]], paper: Mapping[str, Mapping[str, Mapping[str, float]]]
+) -> Figure:
+    """A map a block, in one colour scale that begins at 0 (`fig:v3-poke-formation-use`).
+
+    Args:
+        blocks: title → row → column → value, the same columns in every row of a block.
+        paper: the same of the paper, printed in brackets where there is one.
+    """
+    figure = Figure(figsize=(4.4 * len(blocks) + 1.0, 3.6), layout="constrained")
+    axes = figure.subplots(1, len(blocks), squeeze=False)[0]
+    most = max(0.1, *(v for rows in blocks.values() for cells in rows.values() for v in cells.values() if v == v))
+    shades = ScalarMappable(Normalize(0.0, most), "Blues")
+    for axis, (title, rows) in zip(axes, blocks.items(), strict=True):
+        columns = list(next(iter(rows.values())))
+        values = np.array([[cells[column] for column in columns] for cells in rows.values()])
+        axis.imshow(values, cmap="Blues", norm=shades.norm, aspect="auto")
+        for (i, row), (j, column) in product(enumerate(rows), enumerate(columns)):
+            told = f"{values[i, j]:.3f}".replace("-", "−")
+            if (other := paper.get(title, {}).get(row, {}).get(column)) is not None:
+                told += f"\n({other:.3f})".replace("-", "−")
+            dark = values[i, j] > 0.55 * most
+            axis.text(j, i, told, ha="center", va="center", fontsize=9, color="white" if dark else "black")
+        axis.set_xticks(range(len(columns)), columns)
+        axis.set_yticks(range(len(rows)), list(rows))
+        axis.tick_params(length=0)
+        axis.spines[:].set_visible(False)
+        axis.set_title(title)
+    figure.colorbar(shades, ax=list(axes), label="partial geometry ρ", shrink=0.9)
     return figure
 
 

@@ -22,7 +22,7 @@ from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import ENGINE, TrainConfig, fit, resolve_precision, what_matters
 from sprii_train.learners import learner_of
 from sprii_train.protocol import MissingOperation, check_learner
-from sprii_train.recipes import LINKED, RECIPES, Compared, Endpoint, Recipe
+from sprii_train.recipes import LINKED, RECIPES, Compared, Endpoint, Recipe, Spaced
 from sprii_train.records import Report, training_seconds
 
 PRESET_NAMES = ("smoke", "quick", "states", "paper")
@@ -300,8 +300,9 @@ class Setting:
         table = self.episodes(store, "train")
         relation, kernel = recipe.pairing(table)
         return PairedWindows(
-            self.reader(store, config), table, relation=relation, kernel=kernel, pairs=pairs, seed=seed
-        )
+            self.reader(store, config), table, relation=relation, kernel=kernel, pairs=pairs, seed=seed,
+            apart=recipe.apart if isinstance(recipe, Spaced) else None,
+        )  # fmt: skip
 
     def train(
         self,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sprii_envs.banks import POKE_FACTORIAL, POKE_ORIGINAL
+from sprii_envs.banks import POKE_FACTORIAL, POKE_FRESH, POKE_ORIGINAL
 from sprii_train.analysis.formation import POKE_FACTORS, SPRING_FACTORS, poke_evidence
 from sprii_train.fit import TrainConfig
 from sprii_train.learners.jepa import JEPAConfig
@@ -66,6 +66,7 @@ POKE = Setting(
     },
     pushed=slice(4, 8),
     evidence=poke_evidence,
+    sealed=Built(POKE_FRESH.replace(frames=None)),
     unsealed=True,
 )
 POKE_ROLLOUTS = tuple(

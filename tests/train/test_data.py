@@ -15,7 +15,7 @@ from sprii_envs.banks.populations import Combinations
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, PairSampler, WindowSampler
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.protocol import Windows
-from sprii_train.recipes import RECIPES
+from sprii_train.recipes import POKE_RECIPES, RECIPES, Spaced
 
 LAST = 20 - HISTORY - HORIZONS[-1]
 
@@ -147,6 +147,25 @@ def test_arms_see_the_same_recipients(bank: Bank):
         assert (related[6:] == random[6:]).all()
         assert sorted(related[:6]) == sorted(random[:6])
         assert torch.equal(batches[0].observations[6:], batches[1].observations[6:])
+
+
+@pytest.mark.parametrize("name", ["spaced-rollout", "spaced-system"])
+def test_donors_of_one_rollout_and_of_others_differ_in_the_rollout_alone(bank: Bank, name: str):
+    recipe, pairs, kept = POKE_RECIPES[name], 6, []
+    assert isinstance(recipe, Spaced)
+    assert recipe.apart == 12
+    relation, kernel = recipe.pairing(bank.split("train"))
+    for apart in (None, 2):
+        data = PairedWindows(
+            WindowReader(bank, HISTORY, HORIZONS), relation=relation, kernel=kernel, pairs=pairs, seed=2, apart=apart
+        )
+        kept.append(data.identity())
+    for step in range(6):
+        episodes, starts = origin(bank, data(step))
+        assert (starts[:pairs] + 2 <= starts[pairs:]).all()
+        assert (episodes[:pairs] // 4 == episodes[pairs:] // 4).all()
+        assert ((episodes[:pairs] == episodes[pairs:]) == (name == "spaced-rollout")).all()
+    assert kept[1] == kept[0] | {"apart": 2}
 
 
 # Frames, anchors, histories

@@ -28,6 +28,7 @@ from sprii_train.recipes import (
     Compared,
     Endpoint,
     ObjectRecipe,
+    Spaced,
     recipe,
 )
 from sprii_train.settings import named_setting
@@ -78,12 +79,16 @@ def test_the_arms_of_pokeworld_and_springworld():
     align, linked = Objective(lambda_p=1.0), ("inferred", "random-history")
     assert list(POKE_RECIPES) == [
         "alpha-0", "alpha-0.5", "alpha-1", "g1", "g2", "g3", "mismatch-random", "mismatch-drag", "mismatch-mass",
-        "inferred", "random-history",
+        "spaced-rollout", "spaced-system", "inferred", "random-history",
         "nce-0.07-0.1", "nce-0.07-1", "nce-0.1-0.1", "nce-0.1-1", "nce-0.2-0.1", "nce-0.2-1",
     ]  # fmt: skip
     for name, arm in POKE_RECIPES.items():
-        if not name.startswith("nce-"):
+        if name.startswith("spaced-"):
+            assert arm.objective == Objective(lambda_p=1.0, lambda_x=0.1), name
+        elif not name.startswith("nce-"):
             assert arm.objective == align, name
+    with pytest.raises(ValueError, match=r"Spaced\.apart is 0; legal: an integer >= 1"):
+        Spaced("own", "Own", align, apart=0)
     for temperature in (0.07, 0.1, 0.2):
         for weight in (0.1, 1.0):
             arm = POKE_RECIPES[f"nce-{temperature:g}-{weight:g}"]

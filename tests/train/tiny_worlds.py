@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sprii_envs.banks import D_CLEAN, POKE_FACTORIAL, SPRING, SPRING_SEALED
+from sprii_envs.banks import D_CLEAN, POKE_FACTORIAL, POKE_FRESH, SPRING, SPRING_SEALED
 from sprii_envs.banks.populations import Combinations, Extrapolated, Interpolated, Uniform, Union
 from sprii_train.learners import JEPAConfig
 
@@ -17,6 +17,8 @@ POKE_SMALL = POKE_FACTORIAL.replace(
     frames=None,
 )
 """A full factorial design of 32 training systems, and 12 and 8 held-out ones off its levels; 4 episodes each."""
+
+POKE_FRESH_SMALL = POKE_FRESH.replace(systems={"fresh": 12}, frames=None)
 
 SPRING_SMALL = SPRING.replace(
     systems={

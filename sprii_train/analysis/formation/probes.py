@@ -24,7 +24,7 @@ from sprii_train.analysis.populations import Population, Sample, Training
 Array = NDArray[np.float64]
 Kind = Literal["ridge", "mlp"]
 
-RIDGE_PENALTIES = tuple(10.0 ** np.arange(-4, 5))
+RIDGE_PENALTIES = tuple(10.0 ** np.arange(-6, 3))
 FIXED_PENALTY = (1.0,)
 """Of the actual-donor probes (`app:poke-targeted-utility`): a single penalty is not searched."""
 

@@ -8,12 +8,14 @@ from sprii_train.experiments.measures.components import components
 from sprii_train.experiments.measures.control import control
 from sprii_train.experiments.measures.cophy import cophy, cophy_baselines, cophy_readers
 from sprii_train.experiments.measures.cost import cost
+from sprii_train.experiments.measures.decoded import decoded
 from sprii_train.experiments.measures.direction import FACTORS, direction
 from sprii_train.experiments.measures.evidence import evidence
 from sprii_train.experiments.measures.fhn import fhn
 from sprii_train.experiments.measures.fixed_weight import fixed_weight
 from sprii_train.experiments.measures.fixed_wrong import fixed_wrong
-from sprii_train.experiments.measures.formation import formation
+from sprii_train.experiments.measures.followup import followup
+from sprii_train.experiments.measures.formation import development, formation
 from sprii_train.experiments.measures.gradients import gradients
 from sprii_train.experiments.measures.held_out import held_out
 from sprii_train.experiments.measures.landscape import landscape
@@ -52,12 +54,15 @@ MEASURES: dict[str, Measure] = {
         Measure("cophy-baselines", cophy_baselines, OBJECT_READER, seconds=30.0, reader_fits=2 * 20),
         Measure("cophy-readers", cophy_readers, OBJECT_READER, seconds=30.0, reader_fits=5 * 20),
         Measure("cost", cost, readers=False, seconds=0.0),
+        Measure("decoded", decoded, ("target",), ("pushed",), simulated=True, readers=False, seconds=30.0),
+        Measure("development", development, readers=False, seconds=30.0),
         Measure("direction", direction, ("target",), ("pushed",), FACTORS, simulated=True, readers=False, seconds=40.0),
         Measure("evidence", evidence, asks=("evidence",), simulated=True, readers=False, seconds=30.0),
         Measure("fhn", fhn, ("rollout",), properties=("k", "beta"), readers=False, seconds=40.0),
         # Three adapters of the base, and one of each of three references.
         Measure("fixed-weight", fixed_weight, ("aggregate", "latent"), seconds=60.0, reader_fits=3),
         Measure("fixed-wrong", fixed_wrong, ("present",), reader_fits=2),
+        Measure("followup", followup, ("present",), ("components", "sealed"), COMPARED, simulated=True, reader_fits=2),
         Measure("formation", formation, readers=False),
         # The diagnostic is of the submodule of that name.
         Measure("gradients", gradients, ("history",), readers=False, seconds=0.0),

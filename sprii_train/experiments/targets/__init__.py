@@ -19,9 +19,12 @@ from sprii_train.experiments.targets.overcooked import OVERCOOKED_TARGETS
 from sprii_train.experiments.targets.pairings import PAIRING_TARGETS
 from sprii_train.experiments.targets.pendulum import PENDULUM_TARGETS
 from sprii_train.experiments.targets.poke import POKE_TARGETS
+from sprii_train.experiments.targets.poke_acquisition import POKE_ACQUISITION_TARGETS
 from sprii_train.experiments.targets.poke_direction import POKE_DIRECTION_TARGETS
+from sprii_train.experiments.targets.poke_followup import POKE_FOLLOWUP_TARGETS
 from sprii_train.experiments.targets.poke_infonce import POKE_INFONCE_TARGETS
 from sprii_train.experiments.targets.poke_inputs import POKE_INPUT_TARGETS
+from sprii_train.experiments.targets.poke_maps import POKE_MAP_TARGETS
 from sprii_train.experiments.targets.poke_reliability import POKE_RELIABILITY_TARGETS
 from sprii_train.experiments.targets.poke_value import POKE_VALUE_TARGETS
 from sprii_train.experiments.targets.reader_capacity import READER_CAPACITY_TARGETS
@@ -43,12 +46,15 @@ TARGETS: dict[str, Target] = {
         *D_CLEAN_FULL_TARGETS,
         *POKE_RELIABILITY_TARGETS,
         *POKE_TARGETS,
+        *POKE_MAP_TARGETS,
         *POKE_INFONCE_TARGETS,
         *POKE_DIRECTION_TARGETS,
         *POKE_INPUT_TARGETS,
+        *POKE_ACQUISITION_TARGETS,
         *PAIRING_TARGETS,
         *INFERRED_TARGETS,
         *POKE_VALUE_TARGETS,
+        *POKE_FOLLOWUP_TARGETS,
         *SPRING_TARGETS,
         *SPRING_LANDSCAPE_TARGETS,
         *SPRING_PREFIX_TARGETS,

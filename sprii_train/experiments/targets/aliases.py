@@ -4,6 +4,13 @@ OTHER_LABELS: dict[str, str] = {
     alias: label
     for label, others in {
         "tab:dclean-full": ("dclean",),
+        "fig:v3-poke-formation-use": (
+            "fig:poke-common-use-full",
+            "fig:relation-confirmation",
+            "fig:factorial-confirmation",
+        ),
+        "tab:v3-poke-input-diversity": ("app:matched-control",),
+        "app:records-poke-followup": ("app:records-followup",),
         "tab:v3-spring-sealed": ("tab:spring-sealed-primary", "tab:spring-sealed-populations"),
         "tab:v3-spring-components": ("tab:spring-cold-replication", "tab:spring-source-geometry"),
         "tab:v3-tds-spring": (

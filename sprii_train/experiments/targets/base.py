@@ -46,6 +46,7 @@ class Target:
         claims: the paper's statements, judged source by source.
         pictures: rows → figures.
         note: what differs from the paper whatever the budget.
+        checks: rows → verdicts on what is said of all sources together, which no claim within a source can judge.
         untested: statements that are not judged, each with the reason.
         partial: whether its tables are also of rows that lack a measure.
         facts: rows → what the report says besides budget, stores and versions.
@@ -59,6 +60,7 @@ class Target:
     claims: tuple[Claim, ...]
     pictures: Callable[[Sequence[Row]], list[Picture]] = field(default=lambda rows: [])
     note: str = ""
+    checks: Callable[[Sequence[Row]], Sequence[Verdict]] = field(default=lambda rows: ())
     untested: tuple[Verdict, ...] = ()
     partial: bool = False
     facts: Callable[[Sequence[Row]], Mapping[str, str]] = field(default=lambda rows: {})

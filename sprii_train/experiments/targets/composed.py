@@ -35,11 +35,10 @@ COMPOSED: dict[str, Composed] = {
             ("tab:fidelity-full", "tab:refinement-full", "tab:v3-poke-accessibility"),
         ),
         Composed(
-            "fig:v3-poke-formation-use",
-            "PokeWorld: what relations and objectives organise",
-            ("tab:refinement-full", "tab:factorial-confirmation"),
-            ("the heat maps: their numbers are in the tables",),
-            ("fig:poke-common-use-full", "fig:relation-confirmation", "fig:factorial-confirmation"),
+            "app:dclean-acquisition",
+            "Acquisition: PokeWorld's original bank, and D-Clean's one-shot sealed systems",
+            ("app:poke-acquisition", "tab:dclean-full"),
+            aliases=("app:acquisition", "app:dclean"),
         ),
         Composed(
             "fig:information-use",
@@ -56,14 +55,13 @@ COMPOSED: dict[str, Composed] = {
             "tab:main-task",
             "Predictive performance: SpringWorld and CoPhy",
             ("tab:v3-spring-sealed", "tab:v3-collision", "tab:balls-heldout"),
-            ("TDS, which is no learner here",),
+            (),
             ("tab:application-overview",),
         ),
         Composed(
             "tab:extended-validation",
             "Predictive comparisons: Burgers and D-Clean",
             ("tab:v3-nod-native", "tab:burgers-adaptation-cost", "tab:dclean-all-budgets"),
-            ("TDS, FCRL, CaDM and DALI under D-Clean's common reader: of panel B SPRII's row alone is here",),
         ),
         Composed(
             "fig:predictive-gains",

@@ -11,7 +11,6 @@ from sprii_train.analysis.statistics import Interval, bonferroni, difference, me
 from sprii_train.analysis.value.common import CommonConfig
 from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, spread_of, stacked
 from sprii_train.experiments.targets.within import by_system
-from sprii_train.recipes import EVERY_RECIPE
 from sprii_train.reports.claims import Arms, Claim, extreme
 from sprii_train.reports.page import Picture, Table, interval, spread
 from sprii_train.reports.value_figures import source_horizons

@@ -11,7 +11,7 @@ from sprii_train.reports.claims import Claim, extreme
 from sprii_train.reports.page import Table, interval
 
 RELATIONS = ("g3", "inferred", "random-history")
-GROUP = Group("poke", ("structure", *RELATIONS))
+GROUP = Group("poke", ("structure", *RELATIONS), ("development",))
 """With the teachers, which are trained anyway."""
 MEASURED = (
     *((f"Probe R², {f}", f"centroid_ridge_{f}") for f in FACTORS),
@@ -64,7 +64,7 @@ def _recovery(rows: Sequence[Row]) -> list[Table]:
 FACTOR_CLAIM = Claim(
     "True relations make every factor more accessible than inferred ones",
     ("g3", "inferred"),
-    **extreme(min, [r2_lead("g3", "inferred", f"centroid_ridge_{f}") for f in FACTORS]),
+    **extreme(min, [r2_lead("g3", "inferred", f"centroid_ridge_{f}", "development") for f in FACTORS]),
     what="smallest difference in R²",
     above=0.02,
     paper=0.036,
@@ -82,7 +82,7 @@ RATIO_CLAIM = Claim(
 STIFFNESS_CLAIM = Claim(
     "Inferred relations raise stiffness in the contexts above random histories",
     ("inferred", "random-history"),
-    **r2_lead("inferred", "random-history", "centroid_ridge_stiffness"),
+    **r2_lead("inferred", "random-history", "centroid_ridge_stiffness", "development"),
     what="difference in R²",
     above=0.02,
     paper=0.055,

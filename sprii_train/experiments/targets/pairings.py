@@ -215,7 +215,7 @@ PAIRING_TARGETS = (
     Target(
         "tab:structured-mismatch-diagnostics",
         "PokeWorld: pairing quality, separation and native prediction",
-        (Pairings("poke", MISMATCHED), Group("poke", MISMATCHED)),
+        (Pairings("poke", MISMATCHED), Group("poke", MISMATCHED, ("development",))),
         _mismatches,
         MISMATCH_CLAIMS,
     ),

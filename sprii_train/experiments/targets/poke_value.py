@@ -190,9 +190,10 @@ PROBED = {
 }
 
 
-def _slopes(g1: Sequence[Row], g2: Sequence[Row]) -> TargetedUtility:
-    first, second = ((stacked(g, "targeted", "null"), stacked(g, "targeted", "persistent")) for g in (g1, g2))
-    return targeted_utility(first, second, arrays_of(g1[0], "targeted")["dominance"], seed=SEED)
+def slopes_of(g1: Sequence[Row], g2: Sequence[Row], measure: str = "targeted") -> TargetedUtility:
+    """Slopes of the sources of two relations, of the systems that a measure keeps errors and dominance of."""
+    first, second = ((stacked(g, measure, "null"), stacked(g, measure, "persistent")) for g in (g1, g2))
+    return targeted_utility(first, second, arrays_of(g1[0], measure)["dominance"], seed=SEED)
 
 
 def _targeted(rows: Sequence[Row]) -> list[Table]:
@@ -214,7 +215,7 @@ def _targeted(rows: Sequence[Row]) -> list[Table]:
         ),
     ]
     if {"g1", "g2"} <= set(groups):
-        found = _slopes(groups["g1"], groups["g2"])
+        found = slopes_of(groups["g1"], groups["g2"])
         seeds = [str(row["seed"]) for row in groups["g1"]]
         slopes = Table(
             "A. Slope of ΔU on sensitivity dominance",
@@ -230,14 +231,14 @@ def _targeted(rows: Sequence[Row]) -> list[Table]:
 def _slope(arms: Arms) -> Interval | None:
     if not has_arrays(arms, ("g1", "g2"), "targeted"):
         return None
-    return _slopes([arms["g1"]], [arms["g2"]]).mean
+    return slopes_of([arms["g1"]], [arms["g2"]]).mean
 
 
 TARGETED_CLAIMS = (
     Claim(
         "G₁'s context gains where mass matters more: the slope is positive in each source",
         ("g1", "g2"),
-        lambda a: float(_slopes([a["g1"]], [a["g2"]]).sources[0]),
+        lambda a: float(slopes_of([a["g1"]], [a["g2"]]).sources[0]),
         "slope",
         above=0,
         paper="0.0028, its interval spans 0",

@@ -63,17 +63,17 @@ def by_system(
     return interval
 
 
-def r2_difference(first: str, second: str, split: str, probe: str) -> Within:
-    """Of R²(first) − R²(second) of one probe of `formation`, the labels' variance fixed."""
+def r2_difference(first: str, second: str, split: str, probe: str, measure: str = "formation") -> Within:
+    """Of R²(first) − R²(second) of one probe of `formation`, or another measure; the labels' variance is fixed."""
     key = f"{split}|{probe}"
-    errors = by_system("formation", difference("second", "first"), {"first": (first, key), "second": (second, key)})
+    errors = by_system(measure, difference("second", "first"), {"first": (first, key), "second": (second, key)})
 
     def interval(arms: Arms) -> Interval | None:
         found = errors(arms)
         if found is None:
             return None
         unexplained = 1.0 - number_of(arms[second], f"{split}.{probe}")
-        variance = float(stacked([arms[second]], "formation", key).mean()) / unexplained
+        variance = float(stacked([arms[second]], measure, key).mean()) / unexplained
         return mapped(found, lambda value: value / variance)
 
     return interval

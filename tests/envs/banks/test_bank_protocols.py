@@ -13,6 +13,7 @@ from bounded import Bounded
 from sprii_envs.banks import (
     D_CLEAN,
     POKE_FACTORIAL,
+    POKE_FRESH,
     POKE_ORIGINAL,
     PROTOCOLS,
     SPRING,
@@ -161,6 +162,9 @@ def test_poke_and_swimmer_are_the_papers_protocols():
     assert len(simulate.systems(POKE_FACTORIAL)) == 2800
     assert POKE_ORIGINAL.episodes == 11_200
     assert POKE_ORIGINAL.nested
+    assert (POKE_FRESH.counts, POKE_FRESH.episodes, POKE_FRESH.sealed_splits) == ({"fresh": 100}, 400, ("fresh",))
+    seen, new = ({tuple(row) for row in simulate.draw(p).values.tolist()} for p in (POKE_ORIGINAL, POKE_FRESH))
+    assert not seen & new
     assert SWIMMER.episodes == (2048 + 256 + 512) * 6
 
 

@@ -95,6 +95,29 @@ def test_64_observations_leave_one_same_rollout_pair():
     assert w.recipient_start.tolist() == [24, 24, 24]
 
 
+@pytest.mark.parametrize("relation", [SAME_ROLLOUT, SAME_SYSTEM])
+def test_windows_apart_are_uniform_over_ordered_pairs_under_every_relation(relation):
+    # History 24, horizon 16, 64 observations, 12 apart: the donor's anchor lies 12 or more before the recipient's.
+    combos = [(d, r) for r in range(25) for d in range(25) if d + 12 <= r]
+    rows = np.zeros(300 * len(combos), np.int64)
+    own = relation is SAME_ROLLOUT
+    pairs = PairBatch(rows, rows if own else rows + 1, rows == 0)
+    w = WindowSampler([64, 64], apart=12).batch(4, pairs, relation)
+    drawn, counts = np.unique(np.stack([w.donor_start, w.recipient_start], 1), axis=0, return_counts=True)
+    assert sorted(map(tuple, drawn.tolist())) == sorted(combos)
+    assert stats.chisquare(counts).pvalue > 1e-3
+    assert w.recipient_start.min() + 23 == 35  # the earliest last observation
+
+
+def test_windows_apart_fit_the_shorter_episode_of_a_pair():
+    sampler = WindowSampler([64, 53], 24, 16, apart=12)
+    rows = np.zeros(500, np.int64)
+    for pairs in (PairBatch(rows, rows + 1, rows == 0), PairBatch(rows + 1, rows, rows == 0)):
+        w = sampler.batch(1, pairs)
+        assert (w.donor_start + 12 <= w.recipient_start).all()
+        assert w.recipient_start.max() == 13
+
+
 def test_long_episodes_decode_exactly():
     from sprii_envs.relations.windows import _ordered_pairs
 
@@ -179,6 +202,12 @@ def test_a_forgotten_same_rollout_relation_is_refused():
             TypeError,
             "relation must be SAME_SYSTEM, SAME_ROLLOUT or a Relation.*got 'SAME_ROLLOUT'",
         ),
+        (
+            lambda: WindowSampler([64, 51], apart=12).batch(0, PairBatch(*np.array([[0], [1], [1]]))),
+            ValueError,
+            r"a history of 24, 12 apart \+ horizon 16 \(relation 'same system'\) needs .* 52 .* episode 1 has 51",
+        ),
+        (lambda: WindowSampler([64], apart=0), ValueError, "apart is 0; legal: an integer >= 1"),
         (lambda: WindowSampler([64], 0), ValueError, "history is 0; legal: an integer >= 1"),
         (lambda: WindowSampler([64], 24, -1), ValueError, "horizon is -1; legal: an integer >= 0"),
         (lambda: WindowSampler([64], HALF), ValueError, r"history is 24\.5; legal: an integer"),

@@ -1,6 +1,7 @@
 """Evidence of numerical states, the atlas, and what an update costs."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from sprii_train.analysis.populations import Development, Sample, Training
 from sprii_train.cases.encoding import encode_histories
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.measures.evidence import evidence
-from sprii_train.experiments.measures.formation import SEED
+from sprii_train.experiments.measures.formation import SEED, development
 from sprii_train.experiments.sources import Source
+from sprii_train.experiments.state_decoder import fit_state_decoder
+from sprii_train.protocol import encode
 from sprii_train.settings import POKE
 
 
@@ -60,6 +63,44 @@ def test_networks_on_single_histories(poke_source: Source, poke_bank: Bank):
     held_out = Sample(Development("validation"), *histories("validation"))
     expected = score(fit_mlp(train, POKE_FACTORS[1], seed=SEED), held_out).r2
     assert row == {"window_mlp_drag": pytest.approx(expected, rel=1e-6)}
+
+
+def test_few_systems_are_those_that_a_setting_draws(
+    poke_source: Source, poke_bank: Bank, monkeypatch: pytest.MonkeyPatch
+):
+    """200 of the paper's 400: where a bank has no more, `development` is `formation`; of 8 it is a choice of them."""
+    source = replace(poke_source, cell=measuring(poke_source.cell, "development"))
+    whole, all_of_them = MEASURES["formation"](poke_source), MEASURES["development"](source)
+    assert list(all_of_them) == ["validation"]
+    assert all_of_them["validation"] == whole["validation"]
+
+    monkeypatch.setattr(sys.modules[development.__module__], "FEW", 8)
+    row = MEASURES["development"](source)["validation"]
+    kept = load_file(source.folder / source.cell.arrays)["validation|window_ridge_drag"]
+    chosen = np.unique(POKE.episodes(poke_bank, "validation", systems=8)["system"])
+    assert kept.shape == chosen.shape == (8,)
+    drag = poke_bank.split("validation")["drag"][np.isin(poke_bank.split("validation")["system"], chosen)]
+    assert row["window_ridge_drag"] == pytest.approx(1.0 - kept.mean() / drag.var(), rel=1e-6)
+    assert row["self_h16"] != whole["validation"]["self_h16"]
+
+
+def test_decoded_states_by_hand(poke_source: Source, poke_bank: Bank):
+    source = replace(poke_source, cell=measuring(poke_source.cell, "decoded"))
+    row = MEASURES["decoded"](source)
+    assert list(row) == ["object_validation", "object_confirmation"]
+    decoder, learner, table = fit_state_decoder(source), source.learner, poke_bank.split("validation")
+    errors = []
+    for episode in table["episode"].tolist():
+        for last in (24, 32, 40, 47):
+            batch = learner.prepare(source.reader.read(np.array([episode]), np.array([last - 23])))
+            with torch.no_grad():
+                codes = encode(learner, batch)
+                predicted = decoder(learner.predict(codes.z_s, codes.z_p, batch.u)[:, 2].double().numpy())[0]
+            truth = decoder.standardise(poke_bank["states"][episode, last + 16])
+            errors.append(np.square(predicted - truth).mean())
+    assert row["object_validation"] == pytest.approx(np.mean(errors), rel=1e-5)
+    kept = load_file(source.folder / source.cell.arrays)["validation"]
+    np.testing.assert_allclose(kept, np.array(errors).reshape(12, 16).mean(1), rtol=1e-5)
 
 
 def test_atlas_by_hand(poke_source: Source, poke_bank: Bank):

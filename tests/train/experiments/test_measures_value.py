@@ -9,16 +9,16 @@ from knowing import knowing_source
 from safetensors.numpy import load_file
 from sklearn.metrics import roc_auc_score
 from tiny_sources import cell_of, measuring, source_of
-from tiny_worlds import D_CLEAN_SMALL, SPRING_SEALED_SMALL
+from tiny_worlds import D_CLEAN_SMALL, POKE_FRESH_SMALL, SPRING_SEALED_SMALL
 
 from sprii_envs.banks import Bank, build
 from sprii_envs.world import sensitivity
 from sprii_train.analysis.formation import Factor, fit_ridge, score
-from sprii_train.analysis.populations import PopulationError, Sample
+from sprii_train.analysis.populations import PopulationError, Sample, Sealed
 from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.readers import ReaderConfig, fit_readers
 from sprii_train.cases.queries import donors_of
-from sprii_train.cases.windows import cases_of
+from sprii_train.cases.windows import SEED, cases_of, draw_windows, windows_elsewhere
 from sprii_train.experiments.donor_probes import (
     donor_networks,
     donor_probes,
@@ -225,6 +225,38 @@ def test_targeted_row_and_arrays(knowing_poke: Source):
     assert row["persistent_h16"] == pytest.approx(kept["persistent"].mean())
     probes = donor_probes(cases_of(source), POKE.donor_factors)
     assert {f"donor_{name}": scored.r2 for name, scored in probes.items()}.items() <= row.items()
+
+
+def test_new_systems_are_read_by_readers_of_training_cases(poke_source: Source, poke_bank: Bank, tmp_path: Path):
+    setting = replace(POKE, sealed=Built(POKE_FRESH_SMALL))
+    source = replace(poke_source, setting=setting, cell=measuring(poke_source.cell, "followup"), folder=tmp_path)
+    row = MEASURES["followup"](source)
+    kept = load_file(tmp_path / source.cell.arrays)
+    bank = setting.open_sealed(poke_bank.path.parent)
+    assert (row["sealed_bank"], row["new_systems"]) == (bank.fingerprint, 12)
+
+    cases, table = cases_of(source), bank.split("fresh", unseal=True)
+    drawn = draw_windows(table, 24, 16, source.learner.config.horizons[-1], 16, seed=SEED)
+    now, later = (bank.windows("states", drawn.episodes, drawn.anchors + h, 1)[:, 0] for h in (0, 16))
+    targets = cases.standardiser((later - now)[:, None].astype(np.float64))[:, 0]
+    held_out, again = windows_elsewhere(replace(source, store=bank), "fresh", Sealed, cases.standardiser)
+    assert all(np.array_equal(a, b) for a, b in zip(drawn, again, strict=True))
+    np.testing.assert_allclose(held_out.targets[:, -1], targets, atol=1e-6)
+    owners = table["system"][np.searchsorted(table["episode"], drawn.episodes)]
+    donors = table["system"][np.searchsorted(table["episode"], drawn.donors)]
+    assert (owners == donors).all()
+    assert (drawn.episodes != drawn.donors).all()
+    for arm in ("null", "persistent"):
+        readers = fit_readers(cases.train, arm, reader_config(source), (0, 1))
+        by_hand = [
+            [np.square(reader.predict(held_out)[:, -1] - targets)[owners == s].mean() for s in np.unique(owners)]
+            for reader in readers
+        ]
+        np.testing.assert_allclose(kept[arm], by_hand, rtol=1e-4)
+        assert row[f"new_{arm}_h16"] == pytest.approx(kept[arm].mean())
+    assert kept["dominance"].shape == (12,)
+    own = (source.bank, cases.development, cases.drawn["validation"])
+    assert np.array_equal(mass_dominance(source, cases, own), mass_dominance(source, cases))
 
 
 def test_routes_at_two_budgets(knowing_poke: Source):

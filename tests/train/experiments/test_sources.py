@@ -142,6 +142,8 @@ def test_results_are_by_measure_and_by_the_readers_that_it_fits(poke_bank: Bank)
         "atlas",
         "control",
         "cost",
+        "decoded",
+        "development",
         "direction",
         "evidence",
         "fhn",

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from scipy.stats import ttest_rel
 from tiny_sources import cell_of, row_of, silent
-from tiny_worlds import D_CLEAN_SMALL, SPRING_SEALED_SMALL
+from tiny_worlds import D_CLEAN_SMALL, POKE_FRESH_SMALL, SPRING_SEALED_SMALL
 
 from sprii_envs.banks import Bank, Store, build
 from sprii_train.experiments.cells import folder_of
@@ -23,6 +23,7 @@ from sprii_train.experiments.targets import ALIASES, COMPOSED, TARGETS, Group, P
 from sprii_train.experiments.targets.base import arms_of, spread_of, spread_table, stacked, value_of
 from sprii_train.experiments.targets.geometry import interval_table
 from sprii_train.experiments.targets.poke_infonce import SEARCHED
+from sprii_train.experiments.targets.poke_maps import printed
 from sprii_train.recipes import EVERY_RECIPE
 from sprii_train.reports.claims import FAILED, HELD, OPEN, Claim, judge, named
 from sprii_train.reports.page import Table
@@ -65,7 +66,8 @@ def measured(poke_bank: Bank, spring_bank: Bank, field_bank: Store, cells_root: 
     d_clean = build(D_CLEAN_SMALL, cells_root.parent / f"{cells_root.name}-d-clean")
     found: dict[str, Row] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SETTINGS, "spring", replace(SETTINGS["spring"], sealed=Built(SPRING_SEALED_SMALL)))
+        for name, protocol in (("spring", SPRING_SEALED_SMALL), ("poke", POKE_FRESH_SMALL)):
+            patch.setitem(SETTINGS, name, replace(SETTINGS[name], sealed=Built(protocol)))
         spent = SETTINGS["burgers"].budget("smoke")
         fields = replace(spent.train, steps=10, seed=1234)
         codes = SETTINGS["burgers-adaptive"].budget("smoke")
@@ -462,10 +464,11 @@ def quoted(label: str, arms: dict[str, Row], count: int) -> None:
 def test_quotes_of_pokeworld():
     refined = lines("tab:refinement-full")
     arms = {
-        name: {"confirmation": dict(zip(("rho_mass", "rho_drag"), refined[row][3:5], strict=True))}
-        for name, row in (("g1", "G1"), ("g2", "G2"))
+        name: {"confirmation": dict(zip(("rho_mass", "rho_drag", "rho_stiffness"), refined[row][3:], strict=True))}
+        for name, row in (("g1", "G1"), ("g2", "G2"), ("g3", "G3"), ("align-random", "Random"))
     }
-    quoted("tab:refinement-full", arms, 2)
+    quoted("tab:refinement-full", arms, 4)
+    quoted("fig:v3-poke-formation-use", arms, 3)
 
     arms = {"g1": {"validation": {}}, "g2": {"validation": {}}}
     for kind, factor, *cells in paper_panels("tab:v3-poke-accessibility")[0][1:]:
@@ -476,7 +479,23 @@ def test_quotes_of_pokeworld():
 
     table = lines("tab:factorial-confirmation")
     names = {"structure": "Structure", "align": "Align", "cross": "Cross", "align-cross": "Align + Cross"}
-    quoted("tab:factorial-confirmation", {a: {"confirmation": {"ratio": table[n][3]}} for a, n in names.items()}, 1)
+    arms = {a: {"confirmation": {"rho_drag": table[n][1], "ratio": table[n][3]}} for a, n in names.items()}
+    quoted("tab:factorial-confirmation", arms, 4)
+    quoted("fig:v3-poke-formation-use", arms, 4)
+    for label, of, first in (("tab:refinement-full", refined, 3), ("tab:factorial-confirmation", table, 0)):
+        for row, told in printed(label).items():
+            told_in_order = of[row.translate(str.maketrans("₁₂₃", "123"))][first : first + 3]
+            assert [*told.values()] == told_in_order
+            assert row in {arm.label for arm in EVERY_RECIPE.values()} or row == "Random"
+
+    raw, native, joint = (lines("app:poke-acquisition")[n][0] for n in (
+        "Raw 24-step estimator", "Monolithic JEPA", "Align + Cross"))  # fmt: skip
+    arms = {
+        "native": {"one_ridge_drag": 0.0, "one_mlp_drag": raw, "validation": {"window_ridge_drag": native},
+                   "object_validation": 1.0},
+        "align-cross": {"validation": {"window_ridge_drag": joint}, "object_validation": 1.0 - 0.071},
+    }  # fmt: skip
+    quoted("app:poke-acquisition", arms, 3)
 
     labels = {"g3": "Correct", "mismatch-drag": "Drag-only mismatch", "mismatch-mass": "Mass-only mismatch"}
     arms = {arm: {"validation": {}} for arm in labels}
@@ -649,12 +668,50 @@ def test_quotes_of_readers():
     quoted("tab:poke-object-only-config", arms, 2)
 
 
+@pytest.mark.parametrize(
+    ("slopes", "status", "said"),
+    [
+        ((0.0092, -0.1686, 0.1314), HELD, "they vary, and the study ends here"),
+        ((0.1, 0.2), FAILED, "they agree, and the study may go on"),
+        ((0.1, -0.0001), OPEN, "they vary, and the study ends here"),
+        ((0.1,), "not tested", "two sources or more"),
+    ],
+)
+def test_the_consistency_check_of_new_systems(slopes: Sequence[float], status: str, said: str, tmp_path: Path):
+    """Slopes planted as ΔU = slope · dominance + noise of 0.002 on 60 systems: closed forms of least squares."""
+    rng, rows = np.random.default_rng(0), []
+    dominance = rng.standard_normal(60)
+    for seed, slope in enumerate(slopes):
+        noise = 0.002 * rng.standard_normal(60)
+        for arm, gain in (("g1", slope * dominance + noise), ("g2", np.zeros(60))):
+            file = tmp_path / f"{arm}-{seed}.safetensors"
+            save_file({"null": 1.0 + gain[None], "persistent": np.ones((1, 60)), "dominance": dominance}, file)
+            told = {"new_systems": 60, "new_null_h16": 1.0, "new_persistent_h16": 1.0}
+            named_so = {"world": "poke", "arm": arm, "label": arm, "seed": seed}
+            rows.append(named_so | told | {"arrays": {"followup": str(file)}})
+    one = TARGETS["app:records-poke-followup"]
+    (verdict,) = one.checks(rows)
+    assert (verdict.status, said in verdict.evidence) == (status, True), verdict
+    if len(slopes) > 1:
+        assert said in one.tables(rows)[0].note
+        assert [row[2] for row in one.tables(rows)[0].rows] == ["+" if slope > 0 else "−" for slope in slopes]
+    (judged,) = judge(one.claims, rows)
+    assert judged.status == (OPEN if len({s > 0 for s in slopes}) > 1 else HELD)
+    assert not one.checks(rows[:1])[0].evidence.startswith("slopes")
+
+
 def test_quotes_of_inputs_sealed_systems_and_costs():
     visible, privileged = (lines("tab:v3-poke-input-diversity")[n] for n in ("Rendered history", "Privileged dynamics"))
     factors = ("mass", "drag", "stiffness")
     row = {"validation": {f"window_ridge_{f}": v for f, v in zip(factors, visible, strict=True)}}
     row |= {f"one_mlp_{f}": v for f, v in zip(factors, privileged, strict=True)}
     quoted("tab:v3-poke-input-diversity", {"supervised": row}, 2)
+    donors = lines("tab:v3-poke-input-diversity", panel=1)
+    arms = {
+        arm: {"validation": dict(zip(("window_ridge_drag", "self_h16"), donors[name], strict=True))}
+        for arm, name in (("spaced-rollout", "Same rollout"), ("spaced-system", "Independent"))
+    }
+    quoted("tab:v3-poke-input-diversity", arms, 2)
 
     table = {head: cells for head, *cells in paper_panels("tab:v3-spring-sealed")[0][2:]}
     arms = {

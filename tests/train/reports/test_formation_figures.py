@@ -7,7 +7,7 @@ import numpy as np
 from sprii_train.analysis.formation import Curve
 from sprii_train.analysis.statistics import Spread
 from sprii_train.reports.figures import png
-from sprii_train.reports.formation_figures import changes, design_curves
+from sprii_train.reports.formation_figures import changes, design_curves, heat_maps
 
 
 def line(*means: float, sd: float = 0.1) -> Curve:
@@ -41,4 +41,21 @@ def test_bars_are_means_dots_sources_and_diamonds_the_papers():
     (diamond,) = [found for found in axis.lines if found.get_marker() == "D"]
     assert list(diamond.get_ydata()) == [-0.35]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["A", "B"]
+    assert png(figure)[:4] == b"\x89PNG"
+
+
+def test_maps_share_a_colour_scale_and_print_the_papers_in_brackets():
+    blocks = {
+        "a": {"G₁": {"mass": 0.4, "drag": -0.02}, "G₂": {"mass": 0.0, "drag": 0.7}},
+        "b": {"Align": {"mass": 0.1, "drag": 0.8}},
+    }
+    figure = heat_maps(blocks, {"a": {"G₂": {"drag": 0.732}}})
+    first, second, bar = figure.axes
+    maps = [axis.images[0] for axis in (first, second)]
+    np.testing.assert_allclose(np.asarray(maps[0].get_array()), [[0.4, -0.02], [0.0, 0.7]])
+    assert [image.get_clim() for image in maps] == [(0.0, 0.8), (0.0, 0.8)]
+    assert bar.get_ylabel() == "partial geometry ρ"
+    assert [text.get_text() for text in first.texts] == ["0.400", "−0.020", "0.000", "0.700\n(0.732)"]
+    assert [text.get_text() for text in second.texts] == ["0.100", "0.800"]
+    assert [tick.get_text() for tick in first.get_yticklabels()] == ["G₁", "G₂"]
     assert png(figure)[:4] == b"\x89PNG"

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from tiny_worlds import IMAGE, POKE_LEARNER, POKE_SMALL, SPRING_LEARNER, SPRING_SMALL
 
-from sprii_envs.banks import D_CLEAN, POKE_FACTORIAL, POKE_ORIGINAL, SPRING_SEALED, ArrayStore, Bank, BankError
+from sprii_envs.banks import (
+    D_CLEAN,
+    POKE_FACTORIAL,
+    POKE_FRESH,
+    POKE_ORIGINAL,
+    SPRING_SEALED,
+    ArrayStore,
+    Bank,
+    BankError,
+)
 from sprii_envs.banks import SPRING as SPRING_PROTOCOL
 from sprii_envs.relations import EpisodeTable
 from sprii_train.learners.jepa import JEPAConfig
@@ -42,6 +51,7 @@ def test_the_settings():
     assert POKE.anchors == (24, 32, 40, 47)  # the paper's atlas
     assert [POKE.starts(a) for a in POKE.anchors] == [1, 9, 17, 24]
     assert SPRING.sealed == Built(SPRING_SEALED)
+    assert POKE.sealed == Built(POKE_FRESH.replace(frames=None))
 
 
 @pytest.mark.parametrize(
