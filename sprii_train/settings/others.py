@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from sprii_train.learners.cpc import CPCConfig
+from sprii_train.learners.rssm import RSSMConfig
 from sprii_train.learners.tds import TDSConfig
 from sprii_train.settings.base import Budget, Other
 
@@ -35,4 +37,12 @@ def tds_of_frames(preset: str, budget: Budget) -> dict[str, Other]:
     return {
         name: Other(TDSConfig.like(budget.learner, d, "embedding"), budget.train, budget.step_seconds)
         for name, d in sizes.items()
+    }
+
+
+def latent_losses(preset: str, budget: Budget) -> dict[str, Other]:
+    """`cpc` and `rssm`, with the networks and the updates of the budget's JEPA."""
+    return {
+        name: Other(of.like(budget.learner), budget.train, budget.step_seconds)
+        for name, of in (("cpc", CPCConfig), ("rssm", RSSMConfig))
     }
