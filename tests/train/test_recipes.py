@@ -23,6 +23,7 @@ from sprii_train.recipes import (
     SCENE_RECIPES,
     SPRING_RECIPES,
     SWIMMER_RECIPES,
+    TDS_RECIPES,
     ObjectRecipe,
     recipe,
 )
@@ -89,7 +90,7 @@ def test_the_arms_of_pokeworld_and_springworld():
     }  # fmt: skip
     own = (
         RECIPES, POKE_RECIPES, SPRING_RECIPES, CONTROL_RECIPES, PARTNER_RECIPES, FIELD_RECIPES, FHN_RECIPES,
-        ADAPTED_RECIPES, COPHY_RECIPES, GRASP_RECIPES, SWIMMER_RECIPES, SCENE_RECIPES,
+        ADAPTED_RECIPES, COPHY_RECIPES, GRASP_RECIPES, SWIMMER_RECIPES, SCENE_RECIPES, TDS_RECIPES,
     )  # fmt: skip
     assert len(EVERY_RECIPE) == sum(map(len, own))
     assert all(arm.name == name and arm.context == "split" for name, arm in (POKE_RECIPES | SPRING_RECIPES).items())

@@ -269,7 +269,7 @@ CLAIMS = (
         null=1.0,
     ),
     Claim(
-        "SPRII's readers use the donor: another system's costs them far more than none",
+        "SPRII's readers use the donor: another system's costs them far more than one of the recipient's",
         (f"spring/{OURS}",),
         **_cold((_OURS, "wrong"), (_OURS, "matched")),
         what="Fixed Wrong ÷ Matched",
@@ -278,7 +278,7 @@ CLAIMS = (
         null=1.0,
     ),
     Claim(
-        "So do TDS's, less",
+        "TDS's readers use the donor too",
         (f"spring/{FULL}",),
         **_cold((_FULL, "wrong"), (_FULL, "matched")),
         what="Fixed Wrong ÷ Matched",

@@ -42,10 +42,11 @@ WITHIN = ("tab:dclean-full",)
 
 ELSEWHERE = (
     "tab:pendulum-r7", "tab:fhn-breadth", "tab:external-fhn-probes", "fig:baxter-selectivity", "tab:v3-swimmer",
+    "tab:v3-tds-spring",
     *(label for label, one in TARGETS.items() if any(g.world.startswith(("cophy-", "rh20t")) for g in one.groups)),
 )  # fmt: skip
 READ = [label for label in TARGETS if label not in ELSEWHERE]
-"""The pendulum's rows, whose references are no sources, fields, grasps, CoPhy, Swimmer, RH20T: tested elsewhere."""
+"""The pendulum's rows, whose references are no sources, fields, grasps, CoPhy, Swimmer, RH20T, sizes of TDS: tested elsewhere."""
 
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 
@@ -658,9 +659,9 @@ def test_quotes_of_inputs_sealed_systems_and_costs():
     table = {head: cells for head, *cells in paper_panels("tab:v3-spring-sealed")[0][2:]}
     arms = {
         arm: dict(zip(("primary", "secondary", "pooled"), map(number, table[label]), strict=True))
-        for arm, label in (("native", "Native"), ("align-cross", "Align + Cross"))
+        for arm, label in (("native", "Native"), ("tds", "TDS"), ("align-cross", "Align + Cross"))
     }
-    quoted("tab:v3-spring-sealed", arms, 3)
+    quoted("tab:v3-spring-sealed", arms, 6)
 
     seconds = lines("tab:spring-cost")["Compute-only time per source update (s)"]
     arms = {arm: {"update_seconds": s} for arm, s in zip(("native", "align-cross"), seconds, strict=True)}

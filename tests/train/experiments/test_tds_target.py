@@ -20,7 +20,7 @@ EMPTY = (0.171, 0.171, 0.171)
 D_CLEAN = {"align-cross": (0.018, 0.00015, 0.053, 0.031)}
 
 
-def arrays(folder: Path, name: str, means: Mapping[str, float], shape: Sequence[int]) -> str:
+def arrays(folder: Path, name: str, means: Mapping[Any, float], shape: Sequence[int]) -> str:
     """Errors by system around means, the same relative noise in every array."""
     noise = np.random.default_rng(0).normal(1.0, 0.02, shape)
     noise /= noise.mean(tuple(range(len(shape))), keepdims=True)

@@ -31,6 +31,7 @@ from sprii_train.learners import (
     ObjectRSSMConfig,
     PersistentJEPAConfig,
     TactileConfig,
+    TDSConfig,
     learner_of,
     register_learner,
 )
@@ -44,6 +45,7 @@ from sprii_train.swimmer.rows import windows as segment_windows
 
 CONFIGS: dict[str, Any] = {
     "jepa": replace(POKE_LEARNER, image=0, observation_dim=8),
+    "tds": TDSConfig.like(replace(POKE_LEARNER, image=0, observation_dim=8), 4, "increments"),
     "cadm": CaDMConfig(
         observation_dim=8, action_dim=2, history=3, window=4, context=2, encoder=(7, 6, 5), dynamics=(8, 7, 6, 5)
     ),
@@ -81,7 +83,9 @@ CONFIGS: dict[str, Any] = {
 }  # fmt: skip
 OF_OBJECTS = CoPhyNetConfig | ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMConfig
 WITHOUT_CONTEXTS = tuple(
-    name for name, config in CONFIGS.items() if name != "jepa" and not isinstance(config, OF_OBJECTS | MultimodalConfig)
+    name
+    for name, config in CONFIGS.items()
+    if name not in ("jepa", "tds") and not isinstance(config, OF_OBJECTS | MultimodalConfig)
 )
 PAIRS = 6
 
@@ -167,12 +171,20 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
         ):
             POKE.learner_config(CONFIGS[name], recipe)
         return
+    if isinstance(CONFIGS[name], TDSConfig) and recipe.context != "split":
+        with pytest.raises(ValueError, match=rf"TDSConfig\.context is '{recipe.context}'; legal: split"):
+            POKE.learner_config(CONFIGS[name], recipe)
+        return
     config = POKE.learner_config(CONFIGS[name], recipe)
     learner: Any = LEARNERS[name][0](config)
     windows = windows_of(config, recipe, poke_bank)
     if isinstance(config, ObjectRSSMConfig):
         learner.fit_statistics(windows.query_features)
     check_learner(learner, windows)
+    if isinstance(config, TDSConfig) and recipe.objective.native_on == "recipients":
+        with pytest.raises(ValueError, match="TDS's native loss is of pairs"):
+            training_loss(learner, windows, recipe.objective)
+        return
     loss, parts = training_loss(learner.train(), windows, recipe.objective)
     loss.backward()
     assert torch.isfinite(loss)
