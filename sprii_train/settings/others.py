@@ -14,6 +14,9 @@ STATE_SIZES = range(5)
 VISUAL_SIZES = range(7)
 """d of TDS that is selected from (`app:tds-dclean`, `app:tds-spring`)."""
 
+ROLLOUT = 0.03
+"""Seconds that two recurrent chains of 16 steps add to an update."""
+
 
 def with_others(budgets: Mapping[str, Budget], *makes: Make) -> dict[str, Budget]:
     """Budgets with other learners: each make is given a preset and its budget."""
@@ -42,7 +45,8 @@ def tds_of_frames(preset: str, budget: Budget) -> dict[str, Other]:
 
 def latent_losses(preset: str, budget: Budget) -> dict[str, Other]:
     """`cpc` and `rssm`, with the networks and the updates of the budget's JEPA."""
+    rolled = None if budget.step_seconds is None else budget.step_seconds + ROLLOUT
     return {
-        name: Other(of.like(budget.learner), budget.train, budget.step_seconds)
-        for name, of in (("cpc", CPCConfig), ("rssm", RSSMConfig))
+        "cpc": Other(CPCConfig.like(budget.learner), budget.train, budget.step_seconds),
+        "rssm": Other(RSSMConfig.like(budget.learner), budget.train, rolled),
     }
