@@ -435,6 +435,16 @@ TDS_RECIPES: dict[str, Recipe] = _named(
 """Trajectory-decoupled prediction: as wide as SPRII's code, and with codes that are selected among. Its native loss
 takes the donor's code, so that no term is added."""
 
+LATENT_RECIPES: dict[str, Recipe] = _named(
+    *(
+        Compared(f"spring-{name}{arm}", f"{name.upper()}{term}", objective, learner=name)
+        for name in ("cpc", "rssm")
+        for arm, term, objective in (("", "", Objective()), ("-align-cross", ", Align + Cross", JOINT))
+    )
+)
+"""The controlled learner with the losses of CPC and of an RSSM (`tab:spring-complete`), which have no relation there,
+and with Align and Cross."""
+
 EVERY_RECIPE: dict[str, Recipe] = (
     RECIPES
     | POKE_RECIPES
@@ -450,6 +460,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | GRASP_RECIPES
     | SCENE_RECIPES
     | TDS_RECIPES
+    | LATENT_RECIPES
 )
 
 

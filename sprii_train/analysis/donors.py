@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sprii_envs.arguments import integer
 from sprii_envs.relations import EpisodeTable, WindowSampler
@@ -27,6 +28,11 @@ class Encoded(NamedTuple):
     codes: Codes
     u: Any
     y: Any
+
+    @property
+    def targets(self) -> Tensor:
+        """What errors by horizon are of, (E, K, D): `y`, or the first of its parts."""
+        return self.y if isinstance(self.y, Tensor) else self.y[0]
 
 
 class DonorErrors(NamedTuple):

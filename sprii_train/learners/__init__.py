@@ -10,6 +10,7 @@ from sprii_train.learners.ad import AD, ADConfig
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.learners.coda import AmortisedCoDA, AmortisedCoDAConfig, CoDA, CoDAConfig
 from sprii_train.learners.cophynet import CoPhyNet, CoPhyNetConfig
+from sprii_train.learners.cpc import CPC, CPCConfig
 from sprii_train.learners.dali import DALI, DALIConfig
 from sprii_train.learners.fcrl import FCRL, FCRLConfig
 from sprii_train.learners.geps import GEPS, GEPSConfig
@@ -21,6 +22,7 @@ from sprii_train.learners.nod_states import NODStates, NODStatesConfig
 from sprii_train.learners.object_cpc import ObjectCPC, ObjectCPCConfig
 from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
 from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
+from sprii_train.learners.rssm import RSSM, RSSMConfig
 from sprii_train.learners.segments import MaskedGRU, MaskedGRUConfig, PersistentJEPA, PersistentJEPAConfig
 from sprii_train.learners.tactile import TactileConfig, TactileEncoder
 from sprii_train.learners.tds import TDS, TDSConfig
@@ -46,21 +48,26 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "dali": (DALI, DALIConfig),
     "fcrl": (FCRL, FCRLConfig),
     "nod-states": (NODStates, NODStatesConfig),
+    "cpc": (CPC, CPCConfig),
+    "rssm": (RSSM, RSSMConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
 __all__ = [
     "AD",
+    "CPC",
     "DALI",
     "FCRL",
     "GEPS",
     "JEPA",
     "LEARNERS",
     "NOD",
+    "RSSM",
     "TDS",
     "ADConfig",
     "AmortisedCoDA",
     "AmortisedCoDAConfig",
+    "CPCConfig",
     "CaDM",
     "CaDMConfig",
     "CoDA",
@@ -88,6 +95,7 @@ __all__ = [
     "ObjectRSSMConfig",
     "PersistentJEPA",
     "PersistentJEPAConfig",
+    "RSSMConfig",
     "TDSConfig",
     "TactileConfig",
     "TactileEncoder",

@@ -4,7 +4,7 @@ from sprii_envs.banks import D_CLEAN as PROTOCOL
 from sprii_train.fit import TrainConfig
 from sprii_train.learners.jepa import JEPAConfig
 from sprii_train.settings.base import SMOKE_NOTE, Budget, Built, Setting
-from sprii_train.settings.others import tds_of_states, with_others
+from sprii_train.settings.others import latent_losses, tds_of_states, with_others
 from sprii_train.settings.others_d_clean import OTHERS
 
 D_CLEAN_BUDGETS = {
@@ -46,6 +46,6 @@ D_CLEAN = Setting(
     properties=("drag",),
     history=24,
     anchors=(24, 32, 40, 47),
-    budgets=with_others(D_CLEAN_BUDGETS, tds_of_states, lambda preset, budget: OTHERS[preset]),
+    budgets=with_others(D_CLEAN_BUDGETS, tds_of_states, latent_losses, lambda preset, budget: OTHERS[preset]),
     unsealed=True,
 )

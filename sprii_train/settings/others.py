@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from sprii_train.learners.cpc import CPCConfig
+from sprii_train.learners.rssm import RSSMConfig
 from sprii_train.learners.tds import TDSConfig
 from sprii_train.settings.base import Budget, Other
 
@@ -11,6 +13,9 @@ Make = Callable[[str, Budget], Mapping[str, Other]]
 STATE_SIZES = range(5)
 VISUAL_SIZES = range(7)
 """d of TDS that is selected from (`app:tds-dclean`, `app:tds-spring`)."""
+
+ROLLOUT = 0.03
+"""Seconds that two recurrent chains of 16 steps add to an update."""
 
 
 def with_others(budgets: Mapping[str, Budget], *makes: Make) -> dict[str, Budget]:
@@ -35,4 +40,13 @@ def tds_of_frames(preset: str, budget: Budget) -> dict[str, Other]:
     return {
         name: Other(TDSConfig.like(budget.learner, d, "embedding"), budget.train, budget.step_seconds)
         for name, d in sizes.items()
+    }
+
+
+def latent_losses(preset: str, budget: Budget) -> dict[str, Other]:
+    """`cpc` and `rssm`, with the networks and the updates of the budget's JEPA."""
+    rolled = None if budget.step_seconds is None else budget.step_seconds + ROLLOUT
+    return {
+        "cpc": Other(CPCConfig.like(budget.learner), budget.train, budget.step_seconds),
+        "rssm": Other(RSSMConfig.like(budget.learner), budget.train, rolled),
     }

@@ -14,7 +14,7 @@ from sprii_train.fit import TrainConfig
 from sprii_train.learners.jepa import JEPAConfig
 from sprii_train.recipes import Recipe
 from sprii_train.settings.base import SMOKE_NOTE, SMOKE_ROUTES, SMOKE_TRAIN, Budget, Built, Setting
-from sprii_train.settings.others import tds_of_frames, with_others
+from sprii_train.settings.others import latent_losses, tds_of_frames, with_others
 from sprii_train.settings.poke import NARROW, POKE, TINY
 from sprii_train.sweeps import SweptWindows, sweeps
 
@@ -83,7 +83,7 @@ SPRING = SpringSetting(
     properties=POKE.properties,
     history=96,
     anchors=(95,),
-    budgets=with_others(SPRING_BUDGETS, tds_of_frames),
+    budgets=with_others(SPRING_BUDGETS, tds_of_frames, latent_losses),
     factors=SPRING_FACTORS,
     kind="forced",
     still=True,

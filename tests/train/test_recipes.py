@@ -16,6 +16,7 @@ from sprii_train.recipes import (
     FHN_RECIPES,
     FIELD_RECIPES,
     GRASP_RECIPES,
+    LATENT_RECIPES,
     LINKED,
     PARTNER_RECIPES,
     POKE_RECIPES,
@@ -101,7 +102,7 @@ def test_the_arms_of_pokeworld_and_springworld():
     }  # fmt: skip
     own = (
         RECIPES, POKE_RECIPES, SPRING_RECIPES, CONTROL_RECIPES, PARTNER_RECIPES, FIELD_RECIPES, FHN_RECIPES,
-        ADAPTED_RECIPES, COPHY_RECIPES, GRASP_RECIPES, SWIMMER_RECIPES, SCENE_RECIPES, TDS_RECIPES, STATE_RECIPES,
+        ADAPTED_RECIPES, COPHY_RECIPES, GRASP_RECIPES, SWIMMER_RECIPES, SCENE_RECIPES, TDS_RECIPES, STATE_RECIPES, LATENT_RECIPES,
     )  # fmt: skip
     assert len(EVERY_RECIPE) == sum(map(len, own))
     assert all(arm.name == name and arm.context == "split" for name, arm in (POKE_RECIPES | SPRING_RECIPES).items())

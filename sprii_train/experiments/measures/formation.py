@@ -73,8 +73,8 @@ def prediction(source: Source, split: str, systems: int | None = None) -> dict[s
     names = [f"_h{h}" for h in reader.horizons] if by_horizon else [""]
     row = {}
     for i, name in enumerate(names):
-        if by_horizon and isinstance(encoded.y, Tensor):
-            row[f"variance{name}"] = float(encoded.y[:, i].double().var(0).mean())
+        if by_horizon and isinstance(encoded.y, Tensor | tuple):
+            row[f"variance{name}"] = float(encoded.targets[:, i].double().var(0).mean())
         row[f"self{name}"] = float(errors.own[i])
         if source.separate:
             row |= {f"correct{name}": float(errors.correct[i]), f"shuffled{name}": float(errors.shuffled[i])}

@@ -50,7 +50,7 @@ def held_out(source: Source) -> dict[str, Any]:
         "between": geometry.between,
         "between_within": geometry.ratio,
         "code_sd": float(read.codes.std(0).mean()),
-        "target_variance": float(held.y[:, -1].double().var(0).mean()),
+        "target_variance": float(held.targets[:, -1].double().var(0).mean()),
         "episodes_per_system": len(read.systems) / len(np.unique(read.systems)),
         "systems": len(np.unique(read.systems)),
     }

@@ -23,7 +23,7 @@ def selection(source: Source) -> dict[str, Any]:
     episodes = selection_episodes(source.setting, source.store)
     encoded = encode_split(source.learner, source.reader, episodes, seed=SEED)
     errors = donor_errors(source.learner, encoded, seed=SEED)
-    variance = float(encoded.y[:, -1].double().var(0).mean())
+    variance = float(encoded.targets[:, -1].double().var(0).mean())
     names = {"selection": errors.correct, "shuffled_selection": errors.shuffled, "own_selection": errors.own}
     return {name: float(error[-1]) / variance for name, error in names.items()}
 

@@ -21,6 +21,7 @@ from sprii_train.learners import (
     CaDMConfig,
     CoDAConfig,
     CoPhyNetConfig,
+    CPCConfig,
     DALIConfig,
     FCRLConfig,
     GEPSConfig,
@@ -33,6 +34,7 @@ from sprii_train.learners import (
     ObjectJEPAConfig,
     ObjectRSSMConfig,
     PersistentJEPAConfig,
+    RSSMConfig,
     TactileConfig,
     TDSConfig,
     learner_of,
@@ -49,6 +51,10 @@ from sprii_train.swimmer.rows import windows as segment_windows
 CONFIGS: dict[str, Any] = {
     "jepa": replace(POKE_LEARNER, image=0, observation_dim=8),
     "tds": TDSConfig.like(replace(POKE_LEARNER, image=0, observation_dim=8), 4, "increments"),
+    "cpc": CPCConfig.like(replace(POKE_LEARNER, image=0, observation_dim=8)),
+    "rssm": replace(
+        RSSMConfig.like(replace(POKE_LEARNER, image=0, observation_dim=8)), state=8, latent=3, decoder=8
+    ),
     "cadm": CaDMConfig(
         observation_dim=8, action_dim=2, history=3, window=4, context=2, encoder=(7, 6, 5), dynamics=(8, 7, 6, 5)
     ),
@@ -91,7 +97,7 @@ OF_OBJECTS = CoPhyNetConfig | ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMCon
 WITHOUT_CONTEXTS = tuple(
     name
     for name, config in CONFIGS.items()
-    if name not in ("jepa", "tds") and not isinstance(config, OF_OBJECTS | MultimodalConfig)
+    if name not in ("jepa", "tds", "cpc", "rssm") and not isinstance(config, OF_OBJECTS | MultimodalConfig)
 )
 PAIRS = 6
 CHECKED: set[Any] = set()
@@ -179,8 +185,8 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
         ):
             POKE.learner_config(CONFIGS[name], recipe)
         return
-    if isinstance(CONFIGS[name], TDSConfig) and recipe.context != "split":
-        with pytest.raises(ValueError, match=rf"TDSConfig\.context is '{recipe.context}'; legal: split"):
+    if isinstance(CONFIGS[name], TDSConfig | RSSMConfig) and recipe.context != "split":
+        with pytest.raises(ValueError, match=rf"(TDS|RSSM)Config\.context is '{recipe.context}'; legal: split"):
             POKE.learner_config(CONFIGS[name], recipe)
         return
     config = POKE.learner_config(CONFIGS[name], recipe)
@@ -188,6 +194,8 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
     windows = windows_of(config, recipe, poke_bank)
     if isinstance(config, ObjectRSSMConfig):
         learner.fit_statistics(windows.query_features)
+    if isinstance(config, RSSMConfig):
+        learner.fit_statistics(windows)
     if config not in CHECKED:  # a recipe changes a learner by its context alone
         check_learner(learner, windows)
         CHECKED.add(config)
