@@ -85,7 +85,7 @@ def test_the_arms_of_pokeworld_and_springworld():
     ]  # fmt: skip
     for name, arm in POKE_RECIPES.items():
         if name.startswith("spaced-"):
-            assert arm.objective == Objective(lambda_p=1.0, lambda_x=0.1), name
+            assert arm.objective == Objective(lambda_p=1.0, lambda_x=0.1, cross_directions="one"), name
         elif not name.startswith("nce-"):
             assert arm.objective == align, name
     with pytest.raises(ValueError, match=r"Spaced\.apart is 0; legal: an integer >= 1"):
@@ -102,7 +102,8 @@ def test_the_arms_of_pokeworld_and_springworld():
     }  # fmt: skip
     own = (
         RECIPES, POKE_RECIPES, SPRING_RECIPES, CONTROL_RECIPES, PARTNER_RECIPES, FIELD_RECIPES, FHN_RECIPES,
-        ADAPTED_RECIPES, COPHY_RECIPES, GRASP_RECIPES, SWIMMER_RECIPES, SCENE_RECIPES, TDS_RECIPES, STATE_RECIPES, LATENT_RECIPES,
+        ADAPTED_RECIPES, COPHY_RECIPES, GRASP_RECIPES, SWIMMER_RECIPES, SCENE_RECIPES, TDS_RECIPES,
+        STATE_RECIPES, LATENT_RECIPES,
     )  # fmt: skip
     assert len(EVERY_RECIPE) == sum(map(len, own))
     assert all(arm.name == name and arm.context == "split" for name, arm in (POKE_RECIPES | SPRING_RECIPES).items())
