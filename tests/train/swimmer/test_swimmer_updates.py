@@ -42,7 +42,7 @@ from sprii_train.swimmer.rows import (
     tables,
     windows,
 )
-from sprii_train.swimmer.selection import Selection, fit_selected, mean_loss
+from sprii_train.selection import Selection, fit_selected, mean_loss
 from sprii_train.swimmer.updates import FrozenCodes, fit_adapter, frozen_codes, shuffled, told
 
 pytest.importorskip("mujoco")
