@@ -96,6 +96,17 @@ class Compared(Recipe):
 
 
 @dataclass(frozen=True)
+class Reference(Compared):
+    """An arm that is trained on a setting's queries, with true increments of the state, and on no pairs."""
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        super().__post_init__()
+        if self.objective != Objective():
+            raise ValueError(f"Reference.objective is {self.objective}; legal: {Objective()}, no term of pairs")
+
+
+@dataclass(frozen=True)
 class Adapted(Recipe):
     """An arm of a setting with several learners.
 
@@ -375,6 +386,14 @@ TDS_RECIPES: dict[str, Recipe] = _named(
 """Trajectory-decoupled prediction: as wide as SPRII's code, and with codes that are selected among. Its native loss
 takes the donor's code, so that no term is added."""
 
+REFERENCE_RECIPES: dict[str, Recipe] = _named(
+    *(
+        Reference(f"reference-{kind}", label, Objective(), learner=f"reference-{kind}")
+        for kind, label in (("gru", "GRU"), ("transformer", "Transformer"), ("tcn", "TCN"), ("deepsets", "DeepSets"))
+    )
+)
+"""Supervised references of SpringWorld, which are told the task (`app:spring-development`)."""
+
 EVERY_RECIPE: dict[str, Recipe] = (
     RECIPES
     | POKE_RECIPES
@@ -389,6 +408,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | GRASP_RECIPES
     | SCENE_RECIPES
     | TDS_RECIPES
+    | REFERENCE_RECIPES
 )
 
 

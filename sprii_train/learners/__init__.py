@@ -18,6 +18,7 @@ from sprii_train.learners.nod_hier import NODHier, NODHierConfig
 from sprii_train.learners.object_cpc import ObjectCPC, ObjectCPCConfig
 from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
 from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
+from sprii_train.learners.reference import Reference, ReferenceConfig
 from sprii_train.learners.segments import MaskedGRU, MaskedGRUConfig, PersistentJEPA, PersistentJEPAConfig
 from sprii_train.learners.tactile import TactileConfig, TactileEncoder
 from sprii_train.learners.tds import TDS, TDSConfig
@@ -40,6 +41,7 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "tactile": (TactileEncoder, TactileConfig),
     "multimodal": (MultimodalPredictor, MultimodalConfig),
     "tds": (TDS, TDSConfig),
+    "reference": (Reference, ReferenceConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -76,6 +78,8 @@ __all__ = [
     "ObjectRSSMConfig",
     "PersistentJEPA",
     "PersistentJEPAConfig",
+    "Reference",
+    "ReferenceConfig",
     "TDSConfig",
     "TactileConfig",
     "TactileEncoder",

@@ -126,7 +126,8 @@ class TCN(HistoryEncoder):
     def read(self, tokens: Tensor, at: Tensor | None) -> Tensor:
         """Features (B, 2 · width)."""
         x = self.token(tokens).transpose(1, 2)
-        for i, (first, second) in enumerate(self.blocks):
+        for i, block in enumerate(self.blocks):
+            first, second = block.children()
             before = ((KERNEL - 1) * 2**i, 0)
             x = F.gelu(x + second(F.pad(F.gelu(first(F.pad(x, before))), before)))
         return dropout(pooled(x.transpose(1, 2), at), self.dropout, self.training)
