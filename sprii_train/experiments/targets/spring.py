@@ -480,15 +480,14 @@ def _quotient(first: Sequence[str], second: Sequence[str], panel: str, **told: A
     }
 
 
-COMPLETE_CLAIMS = tuple(
-    lower(f"Align + Cross has a lower {title} error than {name}", "align-cross", arm, below, paper, panel, FIRST)
+COMPLETE_CLAIMS = (
+    *(lower(f"Align + Cross has a lower {title} error than {name}", "align-cross", arm, below, paper, panel, FIRST)
     for arm, name, panel, title, below, paper in (
         ("native", "Native", "cold", "cold-start", 0.95, 0.54),
         ("structure", "Structure", "cold", "cold-start", 0.95, 0.54),
         ("native", "Native", "full", "query-mixture", 0.98, 0.93),
         ("structure", "Structure", "full", "query-mixture", 0.98, 0.93),
-    )
-) + (
+    )),
     Claim(
         "Every supervised reference has a lower query-mixture error than the controlled learners",
         **_quotient(REFERENCES, ("structure", "align-cross"), "full", below=0.95, paper=0.84),
@@ -576,8 +575,8 @@ SPRING_TARGETS = (
         ),
         _complete,
         COMPLETE_CLAIMS,
-        note="The supervised split's context is a regression of the factors; the paper does not say of what its own is. "
-        "References answer the horizons 2 and 8 of the query mixture between those that they are trained on.",
+        note="The supervised split's context is a regression of the factors; the paper does not say of what its own "
+        "is. References answer the horizons 2 and 8 of the query mixture between those that they are trained on.",
     ),
     Target(
         "tab:spring-lambda",
