@@ -42,7 +42,8 @@ def planted(folder: Path, **changed: tuple[float, float]) -> list[dict[str, Any]
 
 
 def verdicts(rows: list[dict[str, Any]]) -> dict[str, str]:
-    return {claim.text: judge(claim, rows).outcome for claim in ONE.claims if "supervised" in claim.text}
+    claims = [claim for claim in ONE.claims if "supervised" in claim.text]
+    return {verdict.text: verdict.status for verdict in judge(claims, rows)}
 
 
 def test_a_reference_is_printed_by_its_own_head(tmp_path: Path) -> None:
