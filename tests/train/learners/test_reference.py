@@ -17,7 +17,7 @@ TINY = ReferenceConfig(
 )
 
 
-def queries(seed: int, n: int = 8, *, windows: int = 2, length: int = 6, shown: int = 2) -> ContextQueries:
+def queries(seed: int, n: int = 8, *, windows: int = 2, length: int = 6, shown: int = 2) -> Any:
     """Histories as bright as a property of their system; increments are that times the sum of the actions."""
     rng = np.random.default_rng(seed)
     p = rng.uniform(0, 1, n).astype(np.float32)
