@@ -23,8 +23,9 @@ TINY = JEPAConfig(width=8, layers=2, heads=2, persistent=3, current=2, history=6
 def encoder(kind: Any, dim: int = 5, length: int = 9, out: int = 3, **changed: Any) -> HistoryEncoder:
     own: dict[str, Any] = {"summary": True} if kind == SUMMARY else {}
     sizes: dict[str, Any] = {"width": 8, "layers": 2, "heads": 2, "dropout": 0.0, "length": length, "out": out}
+    chosen: Any = "transformer" if own else kind
     torch.manual_seed(0)
-    return history_encoder("transformer" if own else kind, dim, **sizes | changed, **own)
+    return history_encoder(chosen, dim, **sizes | changed, **own)
 
 
 @pytest.mark.parametrize("kind", EVERY)
