@@ -112,6 +112,17 @@ class Compared(Recipe):
 
 
 @dataclass(frozen=True)
+class Reference(Compared):
+    """An arm that is trained on a setting's queries, with true increments of the state, and on no pairs."""
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        super().__post_init__()
+        if self.objective != Objective():
+            raise ValueError(f"Reference.objective is {self.objective}; legal: {Objective()}, no term of pairs")
+
+
+@dataclass(frozen=True)
 class Endpoint(Compared):
     """An arm whose learner another arm's training has kept on its way.
 
@@ -445,6 +456,14 @@ LATENT_RECIPES: dict[str, Recipe] = _named(
 """The controlled learner with the losses of CPC and of an RSSM (`tab:spring-complete`), which have no relation there,
 and with Align and Cross."""
 
+REFERENCE_RECIPES: dict[str, Recipe] = _named(
+    *(
+        Reference(f"reference-{kind}", label, Objective(), learner=f"reference-{kind}")
+        for kind, label in (("gru", "GRU"), ("transformer", "Transformer"), ("tcn", "TCN"), ("deepsets", "DeepSets"))
+    )
+)
+"""Supervised references of SpringWorld, which are told the task (`app:spring-development`)."""
+
 EVERY_RECIPE: dict[str, Recipe] = (
     RECIPES
     | POKE_RECIPES
@@ -461,6 +480,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | SCENE_RECIPES
     | TDS_RECIPES
     | LATENT_RECIPES
+    | REFERENCE_RECIPES
 )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 # One word of Philox's 256-bit counter separates the users of one (seed, step); a stream would have to draw
 # 2^194 numbers to run into its neighbour.
-PAIRS, WINDOWS, AUDIT, CANDIDATES, COLLECTION, GRAPH, SWEEPS = 0, 1, 2, 3, 4, 5, 6
+PAIRS, WINDOWS, AUDIT, CANDIDATES, COLLECTION, GRAPH, SWEEPS, CONTEXTS = 0, 1, 2, 3, 4, 5, 6, 7
 # Stream of `sprii_envs.randomness` from which an episode's evaluation window comes; environments use 0 and 1.
 EVALUATION = 2
 

@@ -26,6 +26,7 @@ SHOWN = 1_024
 """Recipients whose frames are drawn at once: bounds memory, changes nothing."""
 
 Kinds = Iterable[str] | None
+Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,16 @@ class QueryCases:
         of_kind = {kind: blind & (raw["kinds"] == kind) for kind in (self.cold, self.moving)}
         panels = {"cold": of_kind[self.cold] & np.isin(raw["strata"], self.groups)}
         panels |= {f"{kind}_kind": rows for kind, rows in of_kind.items()}
-        drawn = {split: self._repeated(self._drawn(source, bank, split)[1]) for split in ("train", "validation")}
+        drawn = {split: self._repeated(self.drawn(source, bank, split)[1]) for split in ("train", "validation")}
         return SourceCases(train, development, standardiser, drawn, panels)
 
     def training(self, source: Trained) -> tuple[Cases[Training], Standardiser]:
         """The queries of training systems, and the standardiser of their targets, of each horizon by itself."""
         return training_from(source.bank, self._raw(source, source.bank, "train", self.transitions), self.floors)
+
+    def standardiser(self, bank: Bank) -> Standardiser:
+        """That of `training`, which no source has a part in."""
+        return fit_standardiser(Training("train"), self.futures(bank, bank.split("train"))[1], self.floors)
 
     def sealed(self, source: Trained, bank: Bank, standardiser: Standardiser) -> Cases[Sealed]:
         """The cold queries of a sealed bank that show no transition."""
@@ -102,14 +107,21 @@ class QueryCases:
         a donor can do better in expectation, if systems are drawn as the training ones.
         """
         train = bank.split("train")
-        scale = fit_standardiser(Training("train"), self._futures(bank, train)[1], self.floors).scale
+        scale = self.standardiser(bank).scale
         first = np.unique(train["system"], return_index=True)[1]
         systems = np.stack([train[name][first] for name in bank.properties.names], axis=1)
         held_out = bank.split("validation")
         held_out = held_out.select((held_out["kind"] == self.cold) & np.isin(held_out["group"], self.groups))
-        (states, actions), truth = self._futures(bank, held_out)
+        (states, actions), truth = self.futures(bank, held_out)
         best = np.mean([self._simulated(bank.world, one, states, actions) for one in systems], axis=0)
         return np.square((best - truth) / scale).mean((0, 2))
+
+    @staticmethod
+    def weights(queries: EpisodeTable) -> NDArray[np.float64]:
+        """Weights (n,) under which every kind of a system counts the same."""
+        _, inverse, counts = np.unique([queries["system"].astype(str), queries["kind"]], axis=1, return_inverse=True,
+                                       return_counts=True)  # fmt: skip
+        return 1.0 / counts[inverse]
 
     @staticmethod
     def features(learner: Any, frames: NDArray[np.uint8]) -> NDArray[np.float64]:
@@ -120,14 +132,18 @@ class QueryCases:
         seen = torch.from_numpy(np.ascontiguousarray(frames[:, None] if frames.ndim == 3 else frames))
         return features(learner, seen, "target" if callable(getattr(learner, "target", None)) else "present")
 
-    def _futures(
-        self, bank: Bank, table: EpisodeTable
-    ) -> tuple[tuple[NDArray[Any], NDArray[Any]], NDArray[np.float64]]:
-        """Presents (n, S), actions (n, H, A) and increments (n, K, S) of the queries in a table, in its order."""
+    def futures(self, bank: Bank, table: EpisodeTable) -> tuple[tuple[NDArray[Any], NDArray[Any]], NDArray[np.float64]]:
+        """Presents (n, S), actions (n, H, A) and raw increments (n, K, S) of the queries in a table, in its order."""
         table = table.select(np.isin(table["kind"], list(self.anchors)))
-        anchors, last = np.array([self.anchors[kind] for kind in table["kind"]]), self.horizons[-1]
-        states = bank.windows("states", table["episode"], anchors, last + 1).astype(np.float64)
-        actions = bank.windows("actions", table["episode"], anchors, last)
+        return self.ahead(bank, table["episode"], np.array([self.anchors[kind] for kind in table["kind"]]))
+
+    def ahead(
+        self, bank: Bank, episodes: Rows, anchors: Rows
+    ) -> tuple[tuple[NDArray[Any], NDArray[Any]], NDArray[np.float64]]:
+        """The same from `anchors` (n,) of episodes (n,)."""
+        last = self.horizons[-1]
+        states = bank.windows("states", episodes, anchors, last + 1).astype(np.float64)
+        actions = bank.windows("actions", episodes, anchors, last)
         return (states[:, 0], actions), states[:, list(self.horizons)] - states[:, :1]
 
     def _simulated(self, world: World, system: NDArray[Any], states: NDArray[Any], actions: NDArray[Any]) -> Any:
@@ -138,7 +154,8 @@ class QueryCases:
         """Once for each number of transitions."""
         return Drawn(*(np.tile(column, len(self.transitions)) for column in drawn))
 
-    def _drawn(self, source: Trained, bank: Bank, split: str, kinds: Kinds = None) -> tuple[EpisodeTable, Drawn]:
+    def drawn(self, source: Trained, bank: Bank, split: str, kinds: Kinds = None) -> tuple[EpisodeTable, Drawn]:
+        """The queries of a split, and where their presents and donors are."""
         whole, donors = bank.split(split, unseal=True), source.setting.episodes(bank, split, unseal=True)
         queries = whole.select(np.isin(whole["kind"], list(kinds or self.anchors)))
         anchors = np.array([self.anchors[kind] for kind in queries["kind"]])
@@ -156,7 +173,7 @@ class QueryCases:
     ) -> dict[str, Any]:
         """Fields of `Cases`; with a prefix, features (n, prefix + 1, d_q) of the frames up to the present."""
         setting, learner = source.setting, source.learner
-        queries, (episodes, anchors, donors, _) = self._drawn(source, bank, split, kinds)
+        queries, (episodes, anchors, donors, _) = self.drawn(source, bank, split, kinds)
         seen = setting.episodes(bank, split, unseal=True)
         # Donors by system, then episode.
         seen = seen.select(np.lexsort((seen["episode"], seen["system"])))
@@ -166,7 +183,7 @@ class QueryCases:
         of = np.searchsorted(systems, queries["system"])
         order = seen.by_episode()
         rank = order[np.searchsorted(seen["episode"][order], donors)] - of * per_system[0]
-        (_, actions), targets = self._futures(bank, queries)
+        (_, actions), targets = self.futures(bank, queries)
         if prefix is None:
             shown = [self._shown(source, bank, episodes, anchors, q) for q in transitions]
         else:
@@ -180,7 +197,7 @@ class QueryCases:
             "targets": targets,
             "strata": queries["group"],
             "kinds": queries["kind"],
-            "weights": _even(queries),
+            "weights": self.weights(queries),
         }
         raw = {name: np.concatenate([column] * len(shown)) for name, column in raw.items()}
         factors = {name: np.tile(queries[name].astype(np.float64), len(shown)) for name in setting.properties}
@@ -194,13 +211,6 @@ class QueryCases:
             frames = bank.frames(episodes[part], anchors[part] - transitions, 1 + transitions, size)
             parts.append(self.features(source.learner, frames if transitions else frames[:, 0]))
         return np.concatenate(parts)
-
-
-def _even(queries: EpisodeTable) -> NDArray[np.float64]:
-    """Weights (n,) under which every kind of a system counts the same."""
-    _, inverse, counts = np.unique([queries["system"].astype(str), queries["kind"]], axis=1, return_inverse=True,
-                                   return_counts=True)  # fmt: skip
-    return 1.0 / counts[inverse]
 
 
 def donors_of(queries: EpisodeTable, donors: EpisodeTable, seed: int) -> NDArray[np.int64]:

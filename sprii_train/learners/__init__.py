@@ -22,6 +22,7 @@ from sprii_train.learners.nod_states import NODStates, NODStatesConfig
 from sprii_train.learners.object_cpc import ObjectCPC, ObjectCPCConfig
 from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
 from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
+from sprii_train.learners.reference import Reference, ReferenceConfig
 from sprii_train.learners.rssm import RSSM, RSSMConfig
 from sprii_train.learners.segments import MaskedGRU, MaskedGRUConfig, PersistentJEPA, PersistentJEPAConfig
 from sprii_train.learners.tactile import TactileConfig, TactileEncoder
@@ -50,6 +51,7 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "nod-states": (NODStates, NODStatesConfig),
     "cpc": (CPC, CPCConfig),
     "rssm": (RSSM, RSSMConfig),
+    "reference": (Reference, ReferenceConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -96,6 +98,8 @@ __all__ = [
     "PersistentJEPA",
     "PersistentJEPAConfig",
     "RSSMConfig",
+    "Reference",
+    "ReferenceConfig",
     "TDSConfig",
     "TactileConfig",
     "TactileEncoder",

@@ -1,7 +1,7 @@
 """Controlled JEPA on states or frames (`app:implementation`, Figure `fig:controlled-architecture`).
 
     e_t  = observation encoder(o_t)                               (128)
-    z_p  = causal Transformer([e_t, action feature_{t−1}])_last   (64)
+    z_p  = history encoder([e_t, action feature_{t−1}])           (64), a causal Transformer's last token
     z_s  = MLP(e_last)                                            (64)
     ê_h  = q([z_s, z_p], padded future actions and mask, horizon) (128), h ∈ {1, 4, 16}
     L_base = mean_h ‖ê_h − e_{t+h}‖²/128 + 0.02·SIGReg(e)
@@ -12,16 +12,16 @@ labels and nothing else: z_p has one dimension a label, and no predictor gradien
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sprii_envs.arguments import check, choice, instance, integer, integers, number
 from sprii_train.distributed import gather
+from sprii_train.learners.encoders import Kind, history_encoder
 from sprii_train.learners.stems import FrameNorm, ImageStem, Snapshot, SnapshotNorm, causal_frames
-from sprii_train.modules import BatchNorm1d, CausalBlock, perceptron
+from sprii_train.modules import BatchNorm1d, perceptron
 from sprii_train.objectives import sigreg, sigreg_directions
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
@@ -46,12 +46,13 @@ class JEPAConfig:
         history: observations in a window.
         horizons: prediction horizons in steps, increasing.
         embedding, persistent, current, action_feature, horizon_feature: feature sizes; `persistent` 0 is an empty code,
-            with no history Transformer.
+            with no history encoder.
         observation_width: of the two hidden layers of the encoder of states.
-        width, layers, heads: of the history Transformer; its feed-forward blocks are 4 × width.
-        head_width: of the hidden layer behind the Transformer.
+        encoder: of histories, see `learners.encoders`; the paper's is the Transformer.
+        width, layers, heads: of that encoder; a Transformer's feed-forward blocks are 4 × width.
+        head_width: of the hidden layer behind it.
         predictor_width: of the two hidden layers of q.
-        dropout: in the Transformer.
+        dropout: in the history encoder.
         sigreg_weight, sigreg_slices: λ_reg and the number of random directions.
         sigreg_samples: `step` tests the windows of each time step (N = 96), averaged, which is the paper's; `pooled`
             the embeddings of all windows and times as one sample (N = 2592). The statistic is proportional to N off
@@ -76,6 +77,7 @@ class JEPAConfig:
     action_feature: int = 32
     horizon_feature: int = 32
     observation_width: int = 192
+    encoder: Kind = "transformer"
     width: int = 192
     layers: int = 4
     heads: int = 8
@@ -96,6 +98,7 @@ class JEPAConfig:
         check(self, number, "dropout", least=0, below=1)
         check(self, number, "sigreg_weight", least=0)
         check(self, choice, "context", legal=("split", "monolithic", "supervised"))
+        check(self, choice, "encoder", legal=get_args(Kind))
         check(self, choice, "frames", legal=("raw", "scaled"))
         check(self, choice, "norm", legal=("batch", "snapshot"))
         check(self, choice, "sigreg_samples", legal=("pooled", "step"))
@@ -111,28 +114,14 @@ class JEPAConfig:
             raise ValueError(f"JEPAConfig.horizons {self.horizons} must be increasing positive steps")
 
 
-class HistoryEncoder(nn.Module):
-    """Causal Transformer over [embedding, preceding action] tokens → the code (B, out) of the last token or of `at`."""
-
-    def __init__(self, config: JEPAConfig, out: int) -> None:
-        super().__init__()
-        self.action = perceptron(config.action_dim, config.action_feature, config.action_feature)
-        self.token = nn.Linear(config.embedding + config.action_feature, config.width)
-        self.position = nn.Parameter(torch.zeros(config.history, config.width))
-        self.blocks = nn.ModuleList(
-            CausalBlock(config.width, config.heads, config.dropout) for _ in range(config.layers)
-        )
-        self.head = perceptron(config.width, config.head_width, out)
-
-    def forward(self, embeddings: Tensor, actions: Tensor, at: Tensor | None = None) -> Tensor:
-        # A leading zero action pairs each later observation with the action that led to it.
-        actions = F.pad(actions, (0, 0, 1, 0))
-        x = self.token(torch.cat([embeddings, self.action(actions)], dim=-1)) + self.position
-        *deep, top = self.blocks
-        for block in deep:
-            x = block(x)
-        x = top(x, "last" if at is None else at)
-        return self.head(x[:, -1])
+def history_sizes(config: JEPAConfig, out: int) -> dict[str, Any]:
+    """What the history encoder of a config is made with, for codes of `out` numbers."""
+    c = config
+    action = perceptron(c.action_dim, c.action_feature, c.action_feature)
+    return {
+        "token_dim": c.embedding + c.action_feature, "width": c.width, "layers": c.layers, "heads": c.heads,
+        "dropout": c.dropout, "length": c.history, "out": out, "hidden": c.head_width, "action": action,
+    }  # fmt: skip
 
 
 class JEPA(nn.Module):
@@ -156,7 +145,7 @@ class JEPA(nn.Module):
             "supervised": c.label_dim,
         }
         context_dim = persistent[c.context]
-        self.history = HistoryEncoder(c, context_dim) if context_dim else None
+        self.history = history_encoder(c.encoder, **history_sizes(c, context_dim)) if context_dim else None
         if c.context != "monolithic":
             context_dim += c.current
             self.current = perceptron(c.embedding, c.embedding, c.current)
@@ -205,7 +194,7 @@ class JEPA(nn.Module):
     def encode_history(self, history: tuple[Tensor, ...]) -> Tensor:
         """(embeddings (B, T, 128), actions (B, T−1, A)[, token (B,)]) → z_p (B, 64), (B, 128) if monolithic, (B, F) if
         supervised; of the last token or of the ones given."""
-        return history[0].new_empty(len(history[0]), 0) if self.history is None else self.history(*history)
+        return history[0].new_empty(len(history[0]), 0) if self.history is None else self.history.code(*history)
 
     def encode_current(self, current: Tensor) -> Tensor:
         """Last embedding (B, 128) → z_s (B, 64); (B, 0) for the monolithic context."""

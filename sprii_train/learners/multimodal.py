@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sprii_envs.arguments import check, choice, instance, integer, integers, number
-from sprii_train.learners.jepa import HistoryEncoder, JEPAConfig
+from sprii_train.learners.encoders import Transformer
+from sprii_train.learners.jepa import JEPAConfig, history_sizes
 from sprii_train.learners.stems import ImageStem, causal_frames
 from sprii_train.modules import BatchNorm1d, perceptron
 from sprii_train.objectives import sigreg, sigreg_directions
@@ -100,27 +100,23 @@ class Ahead(NamedTuple):
     position: Tensor  # (B, K, 3) standardised
 
 
-class JointHistory(HistoryEncoder):
+class JointHistory(Transformer):
     """One causal Transformer over a donor's tokens and then the query's → the code (B, out) of the last one."""
 
-    def __init__(self, config: JEPAConfig, out: int) -> None:
-        super().__init__(config, out)
-        self.position = nn.Parameter(torch.zeros(2 * config.history, config.width))
-        self.segment = nn.Parameter(0.02 * torch.randn(2, config.width))
+    def __init__(self, token_dim: int, *, width: int, length: int, **sizes: Any) -> None:
+        super().__init__(token_dim, width=width, length=length, **sizes)
+        self.position = nn.Parameter(torch.zeros(2 * length, width))
+        self.segment = nn.Parameter(0.02 * torch.randn(2, width))
 
-    def forward(self, *history: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def code(self, *history: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Embeddings (B, T, 128) and actions (B, T − 1, A) of the query, then those of the donor."""
         query, donor = history[:2], history[2:]
-        x = torch.cat([self._tokens(*part) + s for part, s in zip((donor, query), self.segment, strict=True)], dim=1)
-        x = x + self.position
+        parts = zip((donor, query), self.segment, strict=True)
+        x = torch.cat([self.token(self.led(*part)) + segment for part, segment in parts], dim=1) + self.position
         *deep, top = self.blocks
         for block in deep:
             x = block(x)
         return self.head(top(x, "last")[:, -1])
-
-    def _tokens(self, embeddings: Tensor, actions: Tensor) -> Tensor:
-        actions = self.action(F.pad(actions, (0, 0, 1, 0)))
-        return self.token(torch.cat([embeddings, actions], dim=-1))
 
 
 class MultimodalPredictor(nn.Module):
@@ -144,8 +140,8 @@ class MultimodalPredictor(nn.Module):
         self.fusion = perceptron(2 * d if c.image else d, c.fusion_width, d)
         self.fusion_norm = BatchNorm1d(d)
         split, context = c.context == "split", c.persistent + c.current
-        encoder = JointHistory if c.context == "joint" else HistoryEncoder
-        self.history = encoder(c.history_config(), c.persistent if split else context)
+        encoder = JointHistory if c.context == "joint" else Transformer
+        self.history = encoder(**history_sizes(c.history_config(), c.persistent if split else context))
         if split:
             self.current = perceptron(d, d, c.current)
         steps, wide = c.horizons[-1], c.trunk_width
@@ -196,7 +192,7 @@ class MultimodalPredictor(nn.Module):
 
     def encode_history(self, history: tuple[Tensor, ...]) -> Tensor:
         """(embeddings (B, T, 128), actions (B, T − 1, A)[, the donor's]) → z_p (B, 64); (B, 128) if not split."""
-        return self.history(*history)
+        return self.history.code(*history)
 
     def encode_current(self, current: Tensor) -> Tensor:
         """Last embedding (B, 128) → z_s (B, 64); (B, 0) where the context is not split."""

@@ -2,20 +2,31 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from torch import nn
+
 from sprii_envs.banks import SPRING as SPRING_PROTOCOL
-from sprii_envs.banks import SPRING_SEALED, Store
+from sprii_envs.banks import SPRING_SEALED, Bank, Store
+from sprii_envs.relations import EpisodeTable
 from sprii_train.analysis.formation import SPRING_FACTORS
 from sprii_train.analysis.value import FitConfig, ReaderConfig
+from sprii_train.cases.contexts import QueriedContexts
 from sprii_train.cases.queries import QueryCases
 from sprii_train.data import PairedWindows
 from sprii_train.fit import TrainConfig
+from sprii_train.learners import learner_of
 from sprii_train.learners.jepa import JEPAConfig
-from sprii_train.recipes import Recipe
+from sprii_train.recipes import Recipe, Reference
+from sprii_train.records import Report
+from sprii_train.selection import Selection, fit_selected
 from sprii_train.settings.base import SMOKE_NOTE, SMOKE_ROUTES, SMOKE_TRAIN, Budget, Built, Setting
 from sprii_train.settings.others import latent_losses, tds_of_frames, with_others
 from sprii_train.settings.poke import NARROW, POKE, TINY
+from sprii_train.settings.references import references
 from sprii_train.sweeps import SweptWindows, sweeps
 
 SPRING_BUDGETS = {
@@ -61,20 +72,69 @@ SPRING_READOUT = ReaderConfig(
 map of the code, or of the factors."""
 
 
+SELECTION_SEED = 20_269
+"""Of the queries that references are selected by."""
+
+
 class SpringSetting(Setting):
     """The setting whose pairs come in sweeps, where the recipe's pairing has them."""
 
     def data(self, store: Store, config: Any, recipe: Recipe, *, pairs: int, seed: int) -> Callable[[int], Any]:
-        """`SweptWindows` of the forced episodes of training systems; other pairings are drawn as in any setting."""
+        """`SweptWindows` of the forced episodes of training systems; other pairings are drawn as in any setting, and
+        queries with their contexts for a reference."""
+        if isinstance(recipe, Reference):
+            return self._queried(store, store.split("train"), config, pairs=pairs, seed=seed)
         table = self.episodes(store, "train")
         relation, kernel = recipe.pairing(table)
         law = SweptWindows if sweeps(relation, kernel) else PairedWindows
         reader = self.reader(store, config)
         return law(reader, table, relation=relation, kernel=kernel, pairs=pairs, seed=seed)
 
+    def train(
+        self,
+        store: Store,
+        recipe: Recipe,
+        config: Any,
+        train: Any,
+        folder: Path,
+        *,
+        identity: dict[str, Any],
+        progress: Report,
+    ) -> nn.Module:
+        """As in any setting; a reference has the weights of the least loss on systems that no table reports."""
+        if not isinstance(recipe, Reference):
+            return super().train(store, recipe, config, train, folder, identity=identity, progress=progress)
+        table = store.split("validation")
+        table = table.select(~np.isin(table["group"], SPRING_CASES.groups))
+        held = self._queried(store, table, config, pairs=train.pairs, seed=SELECTION_SEED)
+        best = Selection(
+            lambda learner: queried_loss(learner, held, train.select_batches),
+            folder / "best.safetensors", train.select_every, train.steps // train.select_every, train.steps,
+        )  # fmt: skip
+        data = self.data(store, config, recipe, pairs=train.pairs, seed=train.seed)
+        torch.manual_seed(train.seed)
+        learner = learner_of(config)[1](config)
+        fit_selected(learner, data, train, folder, best, identity=identity, progress=progress)
+        return learner
+
     def code(self) -> tuple[Any, ...]:
-        """With the schedule."""
-        return (*super().code(), SweptWindows, sweeps)
+        """With the schedule, and the references' queries and selection."""
+        own = (QueriedContexts, Selection, fit_selected, queried_loss)
+        return (*super().code(), SweptWindows, sweeps, *own)
+
+    @staticmethod
+    def _queried(store: Store, table: EpisodeTable, config: Any, *, pairs: int, seed: int) -> QueriedContexts:
+        assert isinstance(store, Bank)  # of no setting but that of a bank
+        return QueriedContexts(store, table, SPRING_CASES, config, pairs=pairs, seed=seed)
+
+
+def queried_loss(learner: Any, data: Callable[[int], Any], batches: int) -> float:
+    """Mean task loss of a learner with all histories, over the first batches."""
+    device, losses = next(learner.parameters()).device, []
+    for batch in (learner.prepare(data(step).to(device)) for step in range(batches)):
+        z_s, z_p = learner.encode_current(batch.current), learner.encode_history(batch.history)
+        losses.append(learner.task_loss(learner.predict(z_s, z_p, batch.u), batch.y).mean())
+    return float(torch.stack(losses).mean())
 
 
 SPRING = SpringSetting(
@@ -83,7 +143,7 @@ SPRING = SpringSetting(
     properties=POKE.properties,
     history=96,
     anchors=(95,),
-    budgets=with_others(SPRING_BUDGETS, tds_of_frames, latent_losses),
+    budgets=with_others(SPRING_BUDGETS, tds_of_frames, latent_losses, references),
     factors=SPRING_FACTORS,
     kind="forced",
     still=True,

@@ -21,9 +21,9 @@ from sprii_train.learners import LEARNERS, learner_of
 from sprii_train.learners.segments import MaskedGRUConfig, PersistentJEPAConfig, SegmentConfig
 from sprii_train.recipes import Recipe, SegmentRecipe
 from sprii_train.records import Report
+from sprii_train.selection import Selection, fit_selected, mean_loss
 from sprii_train.settings.base import SMOKE_NOTE, Budget, Setting, listed, with_context
 from sprii_train.swimmer.rows import SegmentBatches, Shuffled, every_row, read_rows, selecting, tables
-from sprii_train.swimmer.selection import Selection, fit_selected, mean_loss
 
 SELECTED = "selected.json"
 EPOCHS, LEAST, PATIENCE = 12, 6, 3

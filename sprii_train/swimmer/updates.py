@@ -13,8 +13,8 @@ from torch import Tensor
 from sprii_train.fit import TrainConfig
 from sprii_train.learners.segments import Adapter, SegmentLearner
 from sprii_train.protocol import Windows
+from sprii_train.selection import Selected, Selection, fit_selected, mean_loss
 from sprii_train.swimmer.rows import H, Places, SegmentTable, Shuffled, every_row, windows
-from sprii_train.swimmer.selection import Selected, Selection, fit_selected, mean_loss
 
 ADAPTER_SEEDS = (86101, 86103, 86107)
 EPOCHS, LEAST, PATIENCE = 20, 5, 3

@@ -21,6 +21,7 @@ from sprii_train.experiments.measures.held_out import held_out
 from sprii_train.experiments.measures.landscape import landscape
 from sprii_train.experiments.measures.native_decoder import native_decoder
 from sprii_train.experiments.measures.operator import operator
+from sprii_train.experiments.measures.own_head import own_head
 from sprii_train.experiments.measures.partners import partners
 from sprii_train.experiments.measures.prefix import prefix
 from sprii_train.experiments.measures.realization import realization
@@ -71,6 +72,7 @@ MEASURES: dict[str, Measure] = {
         Measure("native-decoder", native_decoder, ("forecast",), readers=False, seconds=10.0),
         Measure("object-routes", object_routes, ("present",), ("pushed",), route_fits=3),
         Measure("operator", operator, readers=False, seconds=60.0),
+        Measure("own-head", own_head, ("answers",), ("cases.transitions",), readers=False, seconds=30.0),
         Measure(
             "partners", partners, ("act", "tokens", "token_at"), ("roster",), readers=False, trials=True, seconds=0.0
         ),

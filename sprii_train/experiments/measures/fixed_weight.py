@@ -13,9 +13,9 @@ from sprii_train.experiments.sources import Source
 from sprii_train.fit import ENGINE
 from sprii_train.identity import code_of, digest
 from sprii_train.learners.segments import Adapter
+from sprii_train.selection import fit_selected
 from sprii_train.swimmer import assay
 from sprii_train.swimmer.rows import selecting, tables
-from sprii_train.swimmer.selection import fit_selected
 from sprii_train.swimmer.updates import ADAPTER_SEEDS, UpdateBatches, fit_adapter, frozen_codes, shuffled, told
 
 DRAWS = 4_000

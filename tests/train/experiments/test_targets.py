@@ -43,11 +43,12 @@ WITHIN = ("tab:dclean-full",)
 
 ELSEWHERE = (
     "tab:pendulum-r7", "tab:fhn-breadth", "tab:external-fhn-probes", "fig:baxter-selectivity", "tab:v3-swimmer",
-    "tab:v3-tds-spring",
+    "tab:v3-tds-spring", "tab:spring-complete",
     *(label for label, one in TARGETS.items() if any(g.world.startswith(("cophy-", "rh20t")) for g in one.groups)),
 )  # fmt: skip
 READ = [label for label in TARGETS if label not in ELSEWHERE]
-"""Tested elsewhere: the pendulum (references are no sources), fields, grasps, CoPhy, Swimmer, RH20T, sizes of TDS."""
+"""The pendulum's rows, whose references are no sources, fields, grasps, CoPhy, Swimmer, RH20T, sizes of TDS, supervised
+references: tested elsewhere."""
 
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 
@@ -611,7 +612,10 @@ def test_quotes_of_springworld():
         arm: null | {f"{panel}_persistent": error for panel, error in zip(panels, table[name], strict=True)}
         for arm, name in names.items()
     }
-    quoted("tab:spring-complete", arms, 4)
+    for arm in ("gru", "transformer", "tcn", "deepsets"):
+        told = table[EVERY_RECIPE[f"reference-{arm}"].label]
+        arms[f"reference-{arm}"] = dict(zip(("head_cold", "head_full"), told, strict=True))
+    quoted("tab:spring-complete", arms, 7)
 
     table = lines("tab:realization-complete-grid")
     names = {"align-cross": "Align + Cross", "structure": "Structure", "g1": "Poke G1", "g2": "Poke G2"}

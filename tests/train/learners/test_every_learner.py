@@ -34,6 +34,7 @@ from sprii_train.learners import (
     ObjectJEPAConfig,
     ObjectRSSMConfig,
     PersistentJEPAConfig,
+    ReferenceConfig,
     RSSMConfig,
     TactileConfig,
     TDSConfig,
@@ -42,6 +43,7 @@ from sprii_train.learners import (
 )
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
 from sprii_train.learners.nod_hier import ChainWindows
+from sprii_train.learners.reference import ContextQueries
 from sprii_train.learners.segments import SegmentConfig
 from sprii_train.protocol import Windows, check_learner, training_loss
 from sprii_train.recipes import EVERY_RECIPE, GRASP_RECIPES, LINKED, SHIFTED, Recipe
@@ -54,6 +56,9 @@ CONFIGS: dict[str, Any] = {
     "cpc": CPCConfig.like(replace(POKE_LEARNER, image=0, observation_dim=8)),
     "rssm": replace(
         RSSMConfig.like(replace(POKE_LEARNER, image=0, observation_dim=8)), state=8, latent=3, decoder=8
+    ),
+    "reference": ReferenceConfig(
+        image=8, stem=(4,), history=5, horizons=(1, 3), embedding=8, width=8, heads=2, query=4, future=4, hidden=(8,)
     ),
     "cadm": CaDMConfig(
         observation_dim=8, action_dim=2, history=3, window=4, context=2, encoder=(7, 6, 5), dynamics=(8, 7, 6, 5)
@@ -136,6 +141,12 @@ def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
             for shape in ((config.frames,), (), (4,))
         )
         return ChainWindows(context, start, torch.from_numpy(rng.integers(0, 4, (2 * PAIRS, 4))), targets)
+    if isinstance(config, ReferenceConfig):
+        rng = np.random.default_rng(0)
+        frames = (rng.integers(0, 256, (2 * PAIRS, *shape, 8, 8), np.uint8) for shape in ((2, 6), (3,)))
+        numbers = (rng.standard_normal((2 * PAIRS, *s), np.float32) for s in ((2, 4, 2), (3, 2), (2, 8)))
+        (histories, shown), (led, u, y) = map(torch.from_numpy, frames), map(torch.from_numpy, numbers)
+        return ContextQueries(histories, led, shown, u, y)
     if isinstance(config, ADConfig):
         rng, shape = np.random.default_rng(0), (2 * PAIRS, SUPPORT + QUERY, config.steps)
         observations = rng.integers(0, 4, (*shape, config.inputs), dtype=np.uint8)

@@ -78,7 +78,7 @@ def test_the_loss_is_what_its_formula_says():
                     total = total + (head(features) - target).square().sum() / len(target)
         return total / (N * len(TINY.horizons))
 
-    own, donors = (learner.history(history[part], actions[part]) for part in (slice(N, None), slice(0, N)))
+    own, donors = (learner.history.code(history[part], actions[part]) for part in (slice(N, None), slice(0, N)))
     e = torch.cat([history, latents], dim=1)[N:]
     directions = sigreg_directions(8, 16, seed=7, step=11)
     tested = torch.stack([sigreg(e[:, t], directions) for t in range(7)]).mean()

@@ -28,6 +28,7 @@ from sprii_train.learners.segments import Adapter
 from sprii_train.protocol import Objective, check_learner, encode
 from sprii_train.recipes import SWIMMER_RECIPES, SegmentRecipe
 from sprii_train.reports.claims import FAILED, HELD, OPEN, judge
+from sprii_train.selection import Selection, fit_selected, mean_loss
 from sprii_train.settings import SWIMMER, Budget
 from sprii_train.settings.swimmer import Segments, SegmentTraining
 from sprii_train.swimmer import assay
@@ -42,7 +43,6 @@ from sprii_train.swimmer.rows import (
     tables,
     windows,
 )
-from sprii_train.swimmer.selection import Selection, fit_selected, mean_loss
 from sprii_train.swimmer.updates import FrozenCodes, fit_adapter, frozen_codes, shuffled, told
 
 pytest.importorskip("mujoco")
