@@ -103,7 +103,7 @@ class TrainConfig:
         if begins and (begins[0] or begins != sorted(set(begins))):
             raise ValueError(f"TrainConfig.rates begin at {begins}; legal: increasing steps, the first of them 0")
 
-    def at(self, share: float) -> int:
+    def after(self, share: float) -> int:
         """Steps of a share of the run, one at least."""
         return max(1, round(share * self.steps))
 
@@ -271,7 +271,7 @@ def fit(
             print(f"{root} holds this run, finished: its weights of step {start} are loaded", file=sys.stderr)
         return learner.eval()
     compute = distributed.parallel(learner, training_loss)
-    kept = {config.at(share) for share in config.endpoints}
+    kept = {config.after(share) for share in config.endpoints}
     with (
         _stop_requests() as stop,
         torch.random.fork_rng(),

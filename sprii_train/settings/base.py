@@ -136,7 +136,7 @@ class Budget:
         if isinstance(recipe, Endpoint):
             if recipe.share not in train.endpoints:
                 raise ValueError(f"the arm {recipe.name!r} has the share {recipe.share}; legal: {train.endpoints}")
-            train = replace(train, steps=train.at(recipe.share), endpoints=())
+            train = replace(train, steps=train.after(recipe.share), endpoints=())
         return replace(self, learner=other.learner, train=train, step_seconds=other.step_seconds)
 
     def trained(self, **changed: Any) -> "Budget":

@@ -140,4 +140,4 @@ def test_the_papers_training():
     assert rates["nod-states"] == pytest.approx([1.0, 0.95**20])
     clips = {name: other.train.clip for name, other in others.items()}
     assert clips == {"cadm": 1e30, "dali": 1_000.0, "fcrl": 1.0, "nod-states": 1.0}
-    assert [others["dali"].train.at(share) for share in others["dali"].train.endpoints] == [20_000, 40_000, 80_000]
+    assert [others["dali"].train.after(share) for share in others["dali"].train.endpoints] == [20_000, 40_000, 80_000]
