@@ -128,7 +128,8 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
         if group.measures:
             for arm in (EVERY_RECIPE[name] for name in scope.arms):
                 learner = scope.budget.of(arm).learner
-                scope.setting.check(scope.store, learner, cases="task" in group.measures)
+                presents = hasattr(learner_of(learner)[1], "present")  # without them no cases are drawn
+                scope.setting.check(scope.store, learner, cases=presents and "task" in group.measures)
                 scope.setting.check_learner(scope.store, arm, learner)
     cells = [cell for group, scope in zip(groups, scopes, strict=True) for cell in group.cells(scope)]
     root = plan.root / "cells"

@@ -11,9 +11,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sprii_train.analysis.formation.geometry import between_within, standardise
-from sprii_train.analysis.formation.probes import RIDGE_PENALTIES
 
 Array = NDArray[np.float64]
+
+PENALTIES = tuple(10.0 ** np.arange(-4, 5))
+"""Up to 10⁴: raw viscosities are few, and codes that hold nothing of them want a large one."""
 
 FOLDS = 5
 SEED = 0
@@ -29,7 +31,7 @@ def fit_probe(codes: Array, values: Array, cases: NDArray) -> Any:
     """Ridge from standardised codes (n, d) to raw values (n,); its penalty is chosen over folds of whole cases."""
     search = GridSearchCV(
         make_pipeline(StandardScaler(), Ridge()),
-        {"ridge__alpha": list(RIDGE_PENALTIES)},
+        {"ridge__alpha": list(PENALTIES)},
         cv=GroupKFold(min(FOLDS, len(np.unique(cases)))),
         scoring="neg_mean_squared_error",
     )

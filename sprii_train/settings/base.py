@@ -401,7 +401,8 @@ class Setting:
         """What can be said of a learner's windows before anything is trained, and of the `cases` of task readers.
 
         Raises:
-            ValueError: naming a column or property that the store lacks, or an anchor without room in its episodes.
+            ValueError: naming a column or property that the store lacks, or an anchor or cases without room in its
+                episodes.
         """
         self.reader(store, config)
         for name in self.properties:
@@ -426,11 +427,20 @@ class Setting:
                 )
 
         for split in ("train", "validation") if cases and self.cases is None else ():
-            counts = np.unique(self.episodes(store, split)["system"], return_counts=True)[1]
+            table = self.episodes(store, split)
+            counts = np.unique(table["system"], return_counts=True)[1]
             if (counts != counts[0]).any() or self.case_count % counts[0]:
                 raise ValueError(
                     f"the setting {self.name!r} has case_count {self.case_count}; legal: a multiple of the episodes of "
                     f"a system, as many for all; those of {split} have {counts.min()} to {counts.max()}"
+                )
+            length, each, ahead = int(table["length"].min()), self.case_count // int(counts[0]), self.case_horizons[-1]
+            if length - self.history - ahead + 1 < each or length < self.history + config.horizons[-1]:
+                raise ValueError(
+                    f"the setting {self.name!r} has case_count {self.case_count} and case_horizons "
+                    f"{self.case_horizons}; an episode of {split} has {length} observations, no room for {each} "
+                    f"histories of {self.history} with {ahead} steps after them, or for a donor's with "
+                    f"{config.horizons[-1]}"
                 )
 
     def learner_config(self, config: Any, recipe: Recipe) -> Any:

@@ -71,7 +71,9 @@ POKE = Setting(
     unsealed=True,
 )
 POKE_ROLLOUTS = tuple(
-    replace(POKE, name=f"poke-r{rollouts}", store=Built(POKE_ORIGINAL.replace(rollouts=rollouts, frames=None)))
+    replace(
+        POKE, name=f"poke-r{rollouts}", store=Built(POKE_ORIGINAL.replace(rollouts=rollouts, frames=None)), sealed=None
+    )
     for rollouts in (2, 4, 8)
 )
 """The same of 2, 4 and 8 episodes a system."""

@@ -28,8 +28,8 @@ from sprii_train.protocol import Objective, Windows, take, training_loss
 
 CONFIG = TrainConfig(steps=6, pairs=8, warmup=2, checkpoint_every=4, log_every=1, precision="fp32", learning_rate=1e-2)
 OBJECTIVE = Objective(lambda_p=1.0, lambda_x=0.1, lambda_nce=0.5)
-STATES = jepa_config(dropout=0.3)
-FRAMES = jepa_config(dropout=0.3, image=16, stem=(4, 8), patch=4)
+STATES = jepa_config(dropout=0.3, sigreg_samples="pooled")
+FRAMES = jepa_config(dropout=0.3, image=16, stem=(4, 8), patch=4, frames="scaled")
 
 
 def learner_of(config: Any) -> JEPA:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from sprii_train.cli import main
+from sprii_train.settings import SETTINGS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -119,6 +120,7 @@ def test_what_cannot_be_loaded_or_is_not_registered_is_one_line(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # in which the command puts its folder
+    monkeypatch.delitem(SETTINGS, "valves", raising=False)  # another test may have registered it
 
     def said(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["sprii", "reproduce", "setting:valves", *arguments])

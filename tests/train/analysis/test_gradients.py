@@ -35,6 +35,7 @@ from sprii_train.protocol import Objective, Windows, take
 
 CONFIG = TrainConfig(steps=9, pairs=8, warmup=2, checkpoint_every=4, log_every=2, precision="fp32", learning_rate=1e-2)
 JOINT = Objective(lambda_p=1.0, lambda_x=0.1)
+FRAMES: dict[str, Any] = {"image": 16, "stem": (4, 8), "patch": 4, "frames": "scaled"}
 
 
 def learner_of(**changes: Any) -> JEPA:
@@ -88,7 +89,7 @@ def test_a_zero_gradient_has_no_cosine(windows: Windows):
 
 
 def test_everything_is_left_as_it_was(bank: Bank):
-    learner = learner_of(image=16, stem=(4, 8), patch=4).train()
+    learner = learner_of(**FRAMES).train()
     windows = data_of(bank, 16)(0)
     learner.prepare(windows)
     learner.encoder_norm.eval()  # a module in a mode of its own
@@ -110,7 +111,7 @@ def test_everything_is_left_as_it_was(bank: Bank):
 
 
 def trained(bank: Bank, folder: Path, *, image: bool = False, stop_at: int = 0, **options: Any) -> dict:
-    learner = learner_of(**({"image": 16, "stem": (4, 8), "patch": 4} if image else {}))
+    learner = learner_of(**(FRAMES if image else {}))
 
     def progress(step: int, _: dict[str, float]) -> None:
         if step == stop_at:

@@ -14,8 +14,16 @@ from tiny_sources import cell_of, measuring, source_of
 from tiny_worlds import D_CLEAN_SMALL
 
 from sprii_envs.banks import Bank, build
+from sprii_train.analysis.populations import Training
 from sprii_train.analysis.value.common import CommonConfig, common_errors, hash_halves
-from sprii_train.experiments.measures.common import ANCHORS, FIRST_SEED, Comparison, common_reader, window_codes
+from sprii_train.experiments.measures.common import (
+    ANCHORS,
+    FIRST_SEED,
+    Comparison,
+    common_reader,
+    window_codes,
+    windows_of,
+)
 from sprii_train.experiments.sources import ReaderBudget
 
 CONFIG = CommonConfig(slot=4, horizon=4, width=24, systems=24, updates=250, learning_rate=1e-2, warmup=10)
@@ -139,5 +147,8 @@ def test_wide_codes_and_uneven_episodes_are_refused(bank: Bank, tmp_path: Path):
     source = source_of(cell_of(bank, "d-clean"), tmp_path)
     with pytest.raises(ValueError, match="codes of 4 numbers do not fit the common reader's slot; legal: at most 3"):
         common_reader(source, replace(CONFIG, slot=3))
-    with pytest.raises(ValueError, match=r"crosses|beyond|end"):
+    with pytest.raises(ValueError, match="window of 72 from 0 is not inside episode 0, which has 64 entries"):
         common_reader(source, replace(CONFIG, horizons=(1, 40)))
+    table = source.setting.episodes(bank, "train")
+    with pytest.raises(ValueError, match="equally many episodes of every system; those of train have 3 to 4"):
+        windows_of(source, Training("train"), table.select(table["episode"] > 0), CONFIG)

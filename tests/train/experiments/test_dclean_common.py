@@ -120,7 +120,7 @@ def test_quotes_of_the_paper():
     errors = {name: row[1:] for name, row in zip(names, table, strict=True)}
     arms = {
         "cadm-offline": ("CaDM", "20,000"), "fcrl": ("FCRL", "20,000"), "nod-states": ("NOD", "20,000"),
-        "dali-20k": ("DALI", "20,000"), "dali-80k": ("DALI", "80,000"), "dali-160k": ("DALI", "160,000"),
+        "dali-eighth": ("DALI", "20,000"), "dali-half": ("DALI", "80,000"), "dali": ("DALI", "160,000"),
     }  # fmt: skip
     sprii = errors["SPRII", "20,000"]
     for arm, name in arms.items():
@@ -128,20 +128,20 @@ def test_quotes_of_the_paper():
         assert LEAD[arm][1] == pytest.approx(ratios[-1], rel=5e-3)
         assert LEAD[arm][2] == pytest.approx(max(ratios), rel=1e-2)
     # Panel C of tab:v3-tds-spring: Matched, Null, Wrong; panel B of tab:extended-validation: TDS by horizon.
-    for arm, (matched, wrong) in {SPRII: (0.0001507, 0.0532), "tds": (0.001343, 0.05257)}.items():
+    for arm, (matched, wrong) in {SPRII: (0.0001507, 0.0532), "tds-4": (0.001343, 0.05257)}.items():
         assert USE[arm] == pytest.approx(max(matched / 0.01821, 0.01821 / wrong), rel=5e-3)
     tds = (0.1034, 0.8009, 4.557, 13.43)
     ratios = [own / other for own, other in zip(sprii, tds, strict=True)]
-    assert LEAD["tds"][1:] == (pytest.approx(ratios[-1], rel=5e-3), pytest.approx(max(ratios), rel=5e-3))
+    assert LEAD["tds-4"][1:] == (pytest.approx(ratios[-1], rel=5e-3), pytest.approx(max(ratios), rel=5e-3))
     # "Source dispersion and native controls": Wrong − Matched, and R² of the drag.
-    gaps = {"nod-states": 0.03556, "fcrl": 0.04891, "cadm-offline": 0.05329, "dali-160k": 0.0398}
+    gaps = {"nod-states": 0.03556, "fcrl": 0.04891, "cadm-offline": 0.05329, "dali": 0.0398}
     for arm, gap in gaps.items():
         matched = UNIT * errors[arms[arm]][-1]
         assert USE[arm] == pytest.approx(max(matched / 0.01821, 0.01821 / (gap + matched)), rel=5e-3)
     assert {arm: paper for arm, (_, paper) in PROBE.items()} == {
         "cadm-offline": 0.974,
-        "dali-160k": 0.785,
-        "tds": 0.974,
+        "dali": 0.785,
+        "tds-4": 0.974,
     }
     for claim in claims(tuple(LEARNERS)):
         if isinstance(claim.paper, float):

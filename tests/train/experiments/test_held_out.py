@@ -108,7 +108,8 @@ def other(value: object) -> object:
     if isinstance(value, tuple):
         return (*value, value[-1] + 5) if value else ((0, 1e-3),)  # the rates of a training
     return {
-        "split": "monolithic", "pooled": "step", "fp32": "bf16", "cpu": "cuda",
+        "raw": "scaled", "batch": "snapshot", "split": "monolithic", "transformer": "gru", "step": "pooled",
+        "fp32": "bf16", "cpu": "cuda",
     }.get(str(value), f"{value}x")  # fmt: skip
 
 
@@ -116,22 +117,21 @@ TOLD = ("log_every", "checkpoint_every", "device")
 """What a run reports and where it runs: the weights do not depend on it."""
 
 
-LEGAL = {"width": 16, "heads": 4, "image": 64}  # where `other` gives a value that is refused
+LEGAL = {"width": 16, "heads": 4, "image": 64, "endpoints": (0.5,)}  # where `other` gives a value that is refused
 
 
 def test_identity_changes_with_every_field_that_matters(bank: Bank, tmp_path: Path):
     base = cell(bank)
     variants = {
         f"learner.{f.name}": replace(
-            base,
-            learner=replace(
-                JEPA_CONFIG, **{f.name: LEGAL[f.name] if f.name in LEGAL else other(getattr(JEPA_CONFIG, f.name))}
-            ),
+            base, learner=replace(JEPA_CONFIG, **{f.name: LEGAL.get(f.name) or other(getattr(JEPA_CONFIG, f.name))})
         )
         for f in dataclasses.fields(JEPAConfig)
     }
     variants |= {
-        f"train.{f.name}": replace(base, train=replace(TRAIN, **{f.name: other(getattr(TRAIN, f.name))}))
+        f"train.{f.name}": replace(
+            base, train=replace(TRAIN, **{f.name: LEGAL.get(f.name) or other(getattr(TRAIN, f.name))})
+        )
         for f in dataclasses.fields(TrainConfig)
         if f.name not in TOLD
     }

@@ -63,7 +63,8 @@ def small(folder: Path) -> Store:
     return open_store(path)
 
 
-SMALL = replace(PENDULUM, store=small, anchors=(10, 20, 29))
+SMALL = replace(PENDULUM, store=small, anchors=(10, 20, 29), case_count=8)
+"""Four cases of an episode of 31: after a history of 11, 16 steps fit at five places."""
 
 
 def serial(cells: list[Cell], root: Path, **_: Any) -> list[dict[str, Any]]:
@@ -188,11 +189,25 @@ def test_two_seeds_have_a_spread(told: Any):
 
 
 def test_the_setting_has_a_report_of_its_own(runs: Any):
-    """Of the arms that its loop takes; CaDM serves no reader of presents, which is said."""
+    """Of the arms that its loop takes, with the task readers of CaDM's standardised presents."""
     page, rows = runs[1]("setting:pendulum", arms=("r7",))
     assert target("setting:pendulum").groups[0].recipes == TRAINED
-    assert {"ratio", "rho_mass", "self", "correct"} <= rows[0]["validation"].keys()
-    assert page.facts["Not measured"] == "task needs the operation 'present', which CaDM lacks"
+    found = rows[0]["validation"]
+    assert {"ratio", "rho_mass"} | {f"{of}_h{h}" for of in ("self", "correct", "shuffled") for h in range(1, 11)} <= (
+        found.keys()
+    )
+    assert {f"value_{reader}_h16" for reader in ("null", "persistent", "decode", "oracle", "m2")} <= rows[0].keys()
+    assert "Not measured" not in page.facts
+
+
+def test_cases_without_room_are_refused_before_anything_is_trained(runs: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(SETTINGS, "pendulum", replace(SMALL, case_count=16))
+    monkeypatch.setattr(reproducing, "run_grid", lambda *_, **__: pytest.fail("trained"))
+    told = (
+        r"'pendulum' has case_count 16 and case_horizons \(1, 4, 16\); an episode of train has 31 observations, no room"
+    )
+    with pytest.raises(ValueError, match=told):
+        runs[1]("setting:pendulum", arms=("r7",))
 
 
 def test_what_it_would_cost(monkeypatch: pytest.MonkeyPatch):

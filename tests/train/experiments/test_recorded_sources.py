@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,14 @@ from tiny_sources import TRAIN, silent, source_of
 from torch import Tensor, nn
 
 from sprii_envs.banks import RecordedBank, Recording, StreamSpec
+from sprii_envs.relations import WindowSampler
+from sprii_train.analysis.donors import donor_pairs
 from sprii_train.cases.encoding import features
+from sprii_train.cases.windows import cases_of
 from sprii_train.experiments.cells import folder_of
 from sprii_train.experiments.measures import MEASURES
-from sprii_train.experiments.sources import ReaderBudget, SourceCell
+from sprii_train.experiments.measures.formation import SEED
+from sprii_train.experiments.sources import ReaderBudget, Source, SourceCell
 from sprii_train.learners import LEARNERS, CaDMConfig, register_learner
 from sprii_train.protocol import Batch, Codes, MissingOperation, Windows, check_learner, self_loss
 from sprii_train.recipes import EVERY_RECIPE
@@ -125,7 +130,7 @@ def cell_of(setting: Setting, bank: RecordedBank, learner: Any, arm: str, measur
 
 @pytest.mark.parametrize("arm", ["structure", "align-cross", "align-random"])
 def test_cadm_over_a_recorded_bank(recorded: RecordedBank, tmp_path: Path, arm: str):
-    """Trained, read back and measured; its task loss has no horizons, and every held-out split is a population."""
+    """Trained, read back and measured at each of its steps; every held-out split is a population."""
     cell = cell_of(GRIPPER, recorded, CADM, arm, "formation")
     folder = folder_of(cell, tmp_path)
     row = cell.run(folder, silent)
@@ -139,11 +144,41 @@ def test_cadm_over_a_recorded_bank(recorded: RecordedBank, tmp_path: Path, arm: 
     assert run["data"]["bank"] == recorded.fingerprint
     kept = load_file(folder / cell.arrays)
     for split in ("validation", "test"):
-        assert {"self", "correct", "shuffled", "within", "between", "centroid_ridge_softness"} <= row[split].keys()
-        assert not [name for name in row[split] if name.startswith(("self_h", "variance"))]
+        assert {"within", "between", "centroid_ridge_softness"} <= row[split].keys()
+        assert not {"self", "correct", "shuffled"} & row[split].keys()
+        for name, expected in stepped(source, split).items():
+            assert [row[split][f"{name}_h{h}"] for h in CADM.horizons] == pytest.approx(expected, rel=1e-4), name
         assert kept[f"{split}|centroid_ridge_softness"].shape == (SPLITS[split],)
     with pytest.raises(ValueError, match="gripper has no simulator"):
         _ = source.bank
+
+
+@torch.no_grad()
+def stepped(source: Source, split: str) -> dict[str, list[float]]:
+    """Errors of one-step predictions from the true course, in training SDs of changes, as a planner steps CaDM.
+
+    Under the own, every same-system and a shuffled context (four episodes a system), with the variance of changes.
+    """
+    learner, reader, table = source.learner, source.reader, source.store.split(split, unseal=True)
+    starts = WindowSampler(table, history=HISTORY, horizon=CADM.window).starts(np.arange(len(table)), seed=SEED)
+    seen = torch.from_numpy(source.store.windows("touch", table["episode"], starts, HISTORY + CADM.window))
+    done = torch.from_numpy(source.store.windows("push", table["episode"], starts + HISTORY - 1, CADM.window))
+    contexts = learner.encode_history(learner.prepare(reader.histories(table["episode"], starts)).history)
+    course, (mean, sd) = seen[:, HISTORY - 1 :], learner.difference
+    changes = ((course.diff(dim=1) - mean) / sd).double()
+    recipient, correct, shuffled = donor_pairs(table["system"], SEED)
+    every = np.arange(len(table))
+    told: dict[str, list[float]] = {"variance": changes.var(0).mean(1).tolist()}
+    for name, rows, donors in (
+        ("self", every, every),
+        ("correct", recipient, correct),
+        ("shuffled", recipient, shuffled),
+    ):
+        told[name] = [
+            float((((learner.step(before, done[rows, h], contexts[donors]) - after) / sd) ** 2).mean())
+            for h, (before, after) in enumerate(pairwise(course[rows].unbind(1)))
+        ]
+    return told
 
 
 @pytest.mark.usefixtures("_registered")
@@ -175,8 +210,8 @@ def test_errors_are_by_horizon_only_where_the_learner_says_so(recorded: Recorded
 def test_a_measure_that_cannot_be_taken_says_why(recorded: RecordedBank, tmp_path: Path):
     """The operation that the learner lacks, or the simulator that the store has not; the source is there."""
     reasons = {
-        "task": "task needs the operation 'present', which CaDM lacks",
-        "bottleneck": "bottleneck needs the operation 'present', which CaDM lacks",
+        "fixed-weight": "fixed-weight needs the operation 'aggregate', which CaDM lacks",
+        "native-decoder": "native-decoder needs the operation 'forecast', which CaDM lacks",
         "gradients": "gradients needs the operation 'history', which CaDM lacks",
         "direction": f"direction needs a simulator, which {recorded.name} has not",
         "evidence": f"evidence needs a simulator, which {recorded.name} has not",
@@ -187,9 +222,34 @@ def test_a_measure_that_cannot_be_taken_says_why(recorded: RecordedBank, tmp_pat
         assert row["unmeasured"] == {measure: reason}
         assert row["train_seconds"] >= 0
         assert not (folder_of(cell, tmp_path) / cell.arrays).exists()
-    learner = source_of(cell_of(GRIPPER, recorded, CADM, "structure"), tmp_path).learner
-    with pytest.raises(MissingOperation, match="a reader of presents needs the operation 'present', which CaDM lacks"):
-        features(learner, torch.zeros(2, 4))
+
+
+@pytest.mark.usefixtures("_registered")
+def test_a_learner_without_presents_serves_no_reader_of_them(
+    recorded: RecordedBank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delattr(GripperLearner, "present")
+    cell = cell_of(BIMODAL, recorded, GripperConfig(), "structure", "task")
+    for measure in ("task", "bottleneck"):
+        row = replace(cell, measure=MEASURES[measure]).run(folder_of(cell, tmp_path), silent)
+        assert row["unmeasured"] == {measure: f"{measure} needs the operation 'present', which GripperLearner lacks"}
+    told = "a reader of presents needs the operation 'present', which GripperLearner lacks"
+    with pytest.raises(MissingOperation, match=told):
+        features(source_of(cell, tmp_path).learner, torch.zeros(2, 4))
+
+
+def test_readers_take_cadms_standardised_observations(recorded: RecordedBank, tmp_path: Path):
+    cell = cell_of(GRIPPER, recorded, CADM, "structure", "task")
+    row = cell.run(folder_of(cell, tmp_path), silent)
+    source = source_of(cell, tmp_path)
+    kept = load_file(source.folder / cell.arrays)
+    assert "unmeasured" not in row
+    assert {"value|null", "value|persistent", "value|decode", "value|oracle", "value|m2", "wrong|m2"} <= kept.keys()
+    assert all(errors.shape == (1, SPLITS["validation"], 2) for errors in kept.values())
+    cases, mean, sd = cases_of(source), *source.learner.observation.double().numpy()
+    drawn = cases.drawn["validation"]
+    present = recorded.windows("touch", drawn.episodes, drawn.anchors, 1)[:, 0]
+    np.testing.assert_allclose(cases.development.query, (present - mean) / sd, rtol=1e-5, atol=1e-5)
 
 
 def test_contexts_that_a_learner_does_not_have(recorded: RecordedBank, tmp_path: Path):

@@ -282,7 +282,7 @@ def test_cells_of_a_group(poke_bank: Bank, tmp_path: Path):
         (seed, arm) for seed in (4, 5) for arm in ("structure", "g3", "inferred", "random-history")
     ]
     for cell in cells:
-        assert (cell.setting, cell.measure) == (SETTINGS["poke"], MEASURES["formation"])
+        assert (cell.setting, cell.measure) == (SETTINGS["poke"], MEASURES["development"])
         assert cell.bank == str(poke_bank.path)
         assert replace(cell.train, seed=0) == spent.train
         assert cell.learner == spent.learner

@@ -53,6 +53,9 @@ references: tested elsewhere."""
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 
 
+HISTORIES = 4
+"""Of a system of the measured bank of PokeWorld."""
+
 # What is measured of one source of each world, once
 
 
@@ -128,6 +131,8 @@ def planted(
                     continue
                 for measure in group.measures:
                     numbers, arrays = measured[family(group.world)][measure]
+                    if budget := re.fullmatch(r"poke-r(\d+)", group.world):
+                        numbers = with_histories(numbers, int(budget[1]))
                     renamed = (lambda key: key.replace("confirmation", "test")) if "-r" in group.world else str
                     row |= {renamed(key): moved(value, rng, noise) for key, value in numbers.items()} | named
                     file = folder / f"{group.world}-{arm}-{seed}-{measure}.safetensors"
@@ -140,6 +145,20 @@ def planted(
                     save_file(scaled, file)
                     row["arrays"][measure] = str(file)
     return list(rows.values())
+
+
+def with_histories(numbers: Row, count: int) -> Row:
+    """A row whose between/within ratios are of other histories a system than were measured: R of them add 1/R."""
+    shift = 1 / count - 1 / HISTORIES
+
+    def of_split(found: Row) -> Row:
+        ends = [end + shift for end in found["intervals"]["ratio"]]
+        return found | {"ratio": found["ratio"] + shift, "intervals": found["intervals"] | {"ratio": ends}}
+
+    return {
+        key: of_split(value) if isinstance(value, dict) and "intervals" in value else value
+        for key, value in numbers.items()
+    }
 
 
 def arms_named(group: Group | Pairings, arms: Sequence[str]) -> set[str]:

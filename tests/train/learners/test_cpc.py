@@ -57,8 +57,9 @@ def test_the_loss_is_among_the_batch_and_crosss_among_recipients() -> None:
     codes = encode(learner, batch)
     prediction = learner.predict(codes.z_s, codes.z_p, batch.u)
     loss, parts = learner.native_loss(batch, codes)
-    e = torch.cat([batch.history[0], batch.y], dim=1).flatten(0, 1)
-    penalty = sigreg(e, sigreg_directions(e.shape[1], STATES.sigreg_slices, seed=3, step=5))
+    times = torch.cat([batch.history[0], batch.y], dim=1).unbind(1)
+    directions = sigreg_directions(8, STATES.sigreg_slices, seed=3, step=5)
+    penalty = torch.stack([sigreg(e, directions) for e in times]).mean()  # of the windows of each time step
     torch.testing.assert_close(loss, info_nce(prediction, batch.y, temperature=0.1).mean() + 0.02 * penalty)
     crossed = learner.predict(codes.z_s[4:], codes.z_p[:4], batch.u[4:])
     expected = info_nce(crossed, batch.y[4:], temperature=0.1).mean()

@@ -18,10 +18,12 @@ TINY = ReferenceConfig(
 
 
 def queries(seed: int, n: int = 8, *, windows: int = 2, length: int = 6, shown: int = 2) -> Any:
-    """Histories as bright as a property of their system; increments are that times the sum of the actions."""
+    """Histories whose left is as bright as a property of their system, and their right as it lacks; increments are that
+    times the sum of the actions."""
     rng = np.random.default_rng(seed)
     p = rng.uniform(0, 1, n).astype(np.float32)
-    frames = (p[:, None, None, None, None] * 255 * np.ones((n, windows, 1 + length, 8, 8))).astype(np.uint8)
+    halves = np.repeat(np.stack([p, 1 - p], axis=1), 4, axis=1)
+    frames = (halves[:, None, None, None] * 255 * np.ones((n, windows, 1 + length, 8, 1))).astype(np.uint8)
     led = rng.normal(size=(n, windows, length - 1, 2)).astype(np.float32)
     present = rng.integers(0, 256, (n, 1 + shown, 8, 8), np.uint8)
     u = rng.normal(size=(n, 4, 2)).astype(np.float32)
@@ -127,9 +129,9 @@ def test_a_quarter_of_training_histories_is_withheld() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_histories_make_predictions_better_than_without(kind: Kind) -> None:
     torch.manual_seed(0)
-    learner: Any = Reference(replace(TINY, encoder=kind))
-    optimizer = torch.optim.AdamW(learner.parameters(), lr=1e-2)
-    for step in range(150):
+    learner: Any = Reference(replace(TINY, embedding=16, width=16, hidden=(32,), encoder=kind))
+    optimizer = torch.optim.AdamW(learner.parameters(), lr=3e-3)
+    for step in range(400):
         loss, _ = training_loss(learner.train(), queries(step, 32), Objective())
         optimizer.zero_grad()
         loss.backward()

@@ -132,12 +132,14 @@ def test_cadms_sizes_on_d_clean():
 def test_the_papers_training():
     others = SETTING.budget("paper").others
     steps = {name: other.train.steps for name, other in others.items()}
-    assert steps == {"cadm": 20_000, "dali": 160_000, "fcrl": 20_000, "nod-states": 20_000}
+    as_jepa = ("cpc", "rssm", *(f"tds-{d}" for d in range(5)))  # which train as the controlled JEPA does
+    assert steps == dict.fromkeys((*as_jepa, "cadm", "fcrl", "nod-states"), 20_000) | {"dali": 160_000}
     assert {other.train.pairs for other in others.values()} == {48}
     rates = {name: [other.train.rate(step, 1.0) for step in (0, 10_000)] for name, other in others.items()}
     assert (rates["cadm"], rates["dali"]) == ([1e-3, 1e-3], [1e-4, 1e-4])
+    assert all(others[name].train == SETTING.budget("paper").train for name in as_jepa)
     assert rates["fcrl"] == pytest.approx([3e-4, 1.5e-4])
     assert rates["nod-states"] == pytest.approx([1.0, 0.95**20])
     clips = {name: other.train.clip for name, other in others.items()}
-    assert clips == {"cadm": 1e30, "dali": 1_000.0, "fcrl": 1.0, "nod-states": 1.0}
+    assert clips == dict.fromkeys((*as_jepa, "fcrl", "nod-states"), 1.0) | {"cadm": 1e30, "dali": 1_000.0}
     assert [others["dali"].train.after(share) for share in others["dali"].train.endpoints] == [20_000, 40_000, 80_000]

@@ -93,8 +93,9 @@ def test_the_loss_of_frames_has_sigreg_and_no_self_term() -> None:
     loss, parts = learner.native_loss(batch, codes)
     swapped = torch.cat([codes.z_p[4:], codes.z_p[:4]])
     errors = (learner.predict(codes.z_s, swapped, batch.u) - batch.y).square().mean()
-    embeddings = torch.cat([batch.history[0], batch.y], dim=1).flatten(0, 1)
-    penalty = sigreg(embeddings, sigreg_directions(8, FRAMES.sigreg_slices, seed=3, step=5))
+    times = torch.cat([batch.history[0], batch.y], dim=1).unbind(1)
+    directions = sigreg_directions(8, FRAMES.sigreg_slices, seed=3, step=5)
+    penalty = torch.stack([sigreg(e, directions) for e in times]).mean()  # of the windows of each time step
     torch.testing.assert_close(loss, errors + 0.02 * penalty)
     torch.testing.assert_close(parts["decoupled"], errors)
 

@@ -147,7 +147,7 @@ def test_sealed_banks(tmp_path: Path):
     assert bank.path.parent == tmp_path
     assert bank.protocol == sealed
     with pytest.raises(ValueError, match="the setting 'poke' has no sealed bank"):
-        POKE.open_sealed(tmp_path)
+        replace(POKE, sealed=None).open_sealed(tmp_path)
 
 
 def test_what_can_be_known_to_fail_is_refused_before_anything_is_trained(tmp_path: Path):
@@ -167,7 +167,10 @@ def test_what_can_be_known_to_fail_is_refused_before_anything_is_trained(tmp_pat
         {"episode": np.arange(12), "system": systems, "length": np.full(12, 20), "split": split, "mass": systems * 1.0}
     )
     store = ArrayStore(table, {"x": np.zeros((12, 20, 2)), "u": np.zeros((12, 19, 1))})
-    good = Setting("own", lambda folder: store, ("mass",), 8, (7, 19), observation="x", action="u", case_count=4)
+    good = Setting(
+        "own", lambda folder: store, ("mass",), 8, (7, 19), observation="x", action="u",
+        case_horizons=(1, 11), case_count=4,
+    )  # fmt: skip
     good.check(store, Config(), cases=True)
     for changes, message in (
         ({"observation": "y"}, "no column 'y'"),
@@ -175,8 +178,15 @@ def test_what_can_be_known_to_fail_is_refused_before_anything_is_trained(tmp_pat
         ({"anchors": (6,)}, "'own' has the anchor 6; legal: 7 to 19"),
         ({"anchors": (20,)}, "has the anchor 20"),
         ({"case_count": 5}, "case_count 5; legal: a multiple of the episodes of a system"),
+        ({"case_count": 6}, "case_count 6 .* has 20 observations, no room for 3 histories of 8 with 11 steps after"),
+        ({"case_horizons": (1, 12)}, r"case_horizons \(1, 12\)"),
+        ({"case_horizons": (1, 16)}, "no room for 2 histories of 8 with 16 steps"),
     ):
         with pytest.raises(ValueError, match=message):
             replace(good, **changes).check(store, Config(), cases=True)
+        if "case_horizons" in changes:  # of no cases, nothing is said
+            replace(good, **changes).check(store, Config())
+    with pytest.raises(ValueError, match=r"no room for .* or for a donor's with 13"):
+        good.check(store, Config((1, 13)), cases=True)
     with pytest.raises(ValueError, match="no field 'horizons'"):
         good.check(store, object())

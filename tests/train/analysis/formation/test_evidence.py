@@ -89,7 +89,7 @@ def test_spring_without_a_push_knows_the_frequency_and_not_the_mass(spring: Bank
 
 def test_a_history_at_rest_says_nothing(spring: Bank):
     _, states, actions, _ = histories(spring, "train", "static")
-    features = spring_evidence(np.repeat(states[:, :1], 96, axis=1), np.zeros_like(actions))
+    features = spring_evidence(np.repeat(states[:, :1], states.shape[1], axis=1), np.zeros_like(actions))
     assert (np.abs(features[:, KNOWN]) < 1e-6).all()  # rounding of float32 positions
     np.testing.assert_allclose(features[:, :3], np.log([[1.0, 0.75, 12.0]] * 20), atol=1e-6)
     still = np.zeros((1, 24, 8))
