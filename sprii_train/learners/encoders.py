@@ -10,6 +10,7 @@ Nothing behind the last token that is read changes a code. The controlled learne
 (`app:implementation`); the supervised references of `tab:spring-complete` have all four.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ KERNEL = 3
 """Tokens that a convolution of the TCN is of."""
 
 
-class HistoryEncoder(nn.Module):
+class HistoryEncoder(nn.Module, ABC):
     """What the kinds share; of a subclass is `read`, tokens (B, T, D) and `at` (B,) or None → features.
 
     Args:
@@ -49,8 +50,9 @@ class HistoryEncoder(nn.Module):
         """The same, as codes (B, out)."""
         return self(self.led(embeddings, actions), at)
 
+    @abstractmethod
     def read(self, tokens: Tensor, at: Tensor | None) -> Tensor:
-        raise NotImplementedError
+        """Features of the tokens up to `at`, or of all."""
 
     def _add_head(self, features: int, hidden: int, out: int) -> None:
         """With a hidden layer; without one, linear, and nothing where there are as many features."""
