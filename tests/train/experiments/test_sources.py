@@ -185,7 +185,7 @@ def test_folders_and_results_are_by_code(
         ("objectives", "_BLOCK", 1, everything, set()),
         ("experiments.graphs", "NEIGHBOURS", 4, {inferred}, set()),
         ("experiments.measures.formation", "SEED", 5, set(), {align, inferred, student}),
-        ("cases.queries", "DONOR_SEED", 5, set(), {queries}),
+        ("cases.queries", "DONOR_SEED", 5, {queries}, {queries}),  # on which its references are trained
         ("cases.windows", "SEED", 5, set(), {queries, windows}),
         ("analysis.formation.evidence", "_MOMENTS", None, set(), everything - {queries}),
         ("experiments.cells", "KEPT", "held", set(), set()),
