@@ -492,6 +492,8 @@ def _unexplained(bank: "Bank") -> str:
 
     if not isinstance(bank.protocol.behaviour, SpringEpisodes) or not {"train", "validation"} <= {*bank.splits}:
         return ""
+    if "group" not in bank.table.columns:  # systems were only counted
+        return ""
     from sprii_train.settings.spring import SPRING_CASES as CASES
 
     table = bank.split("validation")

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sprii_envs.arguments import choice
 from sprii_train.modules import CausalBlock, dropout, perceptron
 
 Kind = Literal["transformer", "gru", "tcn", "deepsets"]
@@ -199,7 +200,13 @@ def history_encoder(
         hidden: width of the head's hidden layer; 0 is none.
         action: see `HistoryEncoder`.
         own: of one kind alone, such as the Transformer's `summary`.
+
+    Raises:
+        ValueError: for an unknown kind, or a width that the Transformer's heads do not divide.
     """
+    choice("kind", kind, legal=tuple(ENCODERS))
+    if kind == "transformer" and width % heads:
+        raise ValueError(f"width is {width}; legal: a multiple of heads {heads}")
     sizes: dict[str, Any] = {"width": width, "layers": layers, "dropout": dropout, "out": out, "hidden": hidden}
     if kind == "transformer":
         sizes |= {"heads": heads, "length": length}

@@ -4,7 +4,7 @@ import re
 from importlib.metadata import entry_points
 
 from sprii_envs.properties import unknown_name
-from sprii_train.settings.base import PRESET_NAMES, Budget, Built, Setting, Trials
+from sprii_train.settings.base import PRESET_NAMES, Budget, Built, Other, Setting, Trials
 from sprii_train.settings.baxter import BAXTER
 from sprii_train.settings.burgers import BURGERS
 from sprii_train.settings.burgers_adaptive import BURGERS_ADAPTIVE
@@ -54,6 +54,7 @@ __all__ = [
     "SWIMMER",
     "Budget",
     "Built",
+    "Other",
     "Setting",
     "Trials",
     "load_entry_points",

@@ -130,7 +130,11 @@ class Budget:
         if not isinstance(recipe, Compared):
             return self
         if recipe.learner not in self.others:
-            raise unknown_name(f"learner of the arm {recipe.name!r}", recipe.learner, self.others)
+            legal = ", ".join(self.others) or "none, since its `others` are empty"
+            raise ValueError(
+                f"the arm {recipe.name!r} asks for the learner {recipe.learner!r}, which the budget's others lack; "
+                f"legal: {legal}"
+            )
         other = self.others[recipe.learner]
         train = other.train
         if isinstance(recipe, Endpoint):

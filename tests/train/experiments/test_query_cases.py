@@ -1,6 +1,7 @@
 """Queries of SpringWorld: which they are, whose donors they get, what they show and what is to be predicted."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.stats import chisquare
 from test_encoding import code_alone
 from tiny_worlds import IMAGE
 
-from sprii_envs.banks import SPRING, Bank
+from sprii_envs.banks import PROTOCOLS, SPRING, Bank, build
 from sprii_train.analysis.populations import Development, Training
 from sprii_train.analysis.value import other_system_rows
 from sprii_train.cases.base import SourceCases
@@ -239,11 +240,13 @@ def test_what_unknown_physics_leaves_by_one_simulation_at_a_time(spring_bank: Ba
 
 
 def test_bank_info_says_what_unknown_physics_leaves(
-    spring_bank: Bank, poke_bank: Bank, capsys: pytest.CaptureFixture[str]
+    spring_bank: Bank, poke_bank: Bank, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     Info(spring_bank.path).run()
     last = capsys.readouterr().out.splitlines()[-1]
     assert "unknown physics leaves of 30 cold queries of 5 systems, in training variances: h1 " in last
     assert last.endswith(f"h16 {SPRING_CASES.unexplained(spring_bank)[-1]:.3f}")
-    Info(poke_bank.path).run()
-    assert "unknown physics" not in capsys.readouterr().out
+    counted = PROTOCOLS["spring"].replace(rollouts=1, systems={"train": 2, "validation": 1})  # systems without groups
+    for bank in (poke_bank, build(counted, tmp_path / "bank")):
+        Info(bank.path).run()
+        assert "unknown physics" not in capsys.readouterr().out

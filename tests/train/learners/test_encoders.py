@@ -160,3 +160,12 @@ def test_a_property_can_be_read_off_a_code_that_was_trained_to_predict(kind: str
     assert error < 0.3 * truth.var().item()
     weights = np.linalg.lstsq(train, p.numpy(), rcond=None)[0]
     assert 1 - np.square(test @ weights - other.numpy()).mean() / other.numpy().var() > 0.7
+
+
+def test_what_no_encoder_can_be() -> None:
+    sizes: Any = {"width": 30, "layers": 1, "heads": 4, "dropout": 0.0, "length": 5, "out": 3}
+    with pytest.raises(ValueError, match=r"kind is 'lstm'; legal: transformer, gru, tcn, deepsets"):
+        history_encoder("lstm", 16, **sizes)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"width is 30; legal: a multiple of heads 4"):
+        history_encoder("transformer", 16, **sizes)
+    assert history_encoder("gru", 16, **sizes)(torch.zeros(2, 5, 16)).shape == (2, 3)

@@ -38,7 +38,10 @@ def test_a_change_of_training_reaches_every_learner() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: BUDGET.of(replace(ARM, learner="smal")), r"learner of the arm 'small' 'smal'.*small"),
+        (
+            lambda: BUDGET.of(replace(ARM, learner="smal")),
+            r"the arm 'small' asks for the learner 'smal', which .* legal: small",
+        ),
         (lambda: Compared("a", "A", Objective()), r"Compared\.learner is ''"),
         (lambda: Other(SMALL, 3), r"Other\.train is 3, which has no steps"),
         (lambda: Budget(SMALL, 3, (0,), 1, 1, ""), r"Budget\.train is 3, which has no steps"),
