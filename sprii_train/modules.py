@@ -81,26 +81,20 @@ class CausalBlock(nn.Module):
             x = x + self.out(attended.transpose(1, 2).flatten(2))
             return x + self.down(F.gelu(self.up(self.norm2(x))))
         if at is None:
-            q, k, v = self.query_key_value(h).chunk(3, dim=-1)
-            future = torch.ones(t, t, dtype=torch.bool, device=x.device).triu_(1)
+            q, k, v = self.query_key_value(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            future = torch.ones(1, t, t, dtype=torch.bool, device=x.device).triu_(1)
         else:
             width = x.shape[-1]
             weight, bias = self.query_key_value.weight, self.query_key_value.bias
             if isinstance(at, Tensor):
                 rows = torch.arange(len(x), device=x.device)
                 x, asking = x[rows, at][:, None], h[rows, at][:, None]
-                future = (torch.arange(t, device=x.device) > at[:, None])[:, None, None]
+                future = (torch.arange(t, device=x.device) > at[:, None])[:, None]
             else:
                 x, asking, future = x[:, -1:], h[:, -1:], None
-            q = F.linear(asking, weight[:width], bias[:width])
-            k, v = F.linear(h, weight[width:], bias[width:]).chunk(2, dim=-1)
-        q, k, v = self._split(q), self._split(k), self._split(v)
-        # At few tokens a plain softmax beats the fused kernel, whose bfloat16 backward pass is slow on CPUs.
-        scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-        if future is not None:
-            scores = scores.masked_fill(future, float("-inf"))
-        weights = dropout(scores.softmax(-1).to(v.dtype), self.dropout, self.training)
-        attended = (weights @ v).transpose(1, 2).flatten(2)
+            q = self._split(F.linear(asking, weight[:width], bias[:width]))
+            k, v = F.linear(h, weight[width:], bias[width:]).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        attended = self._attend(q, k, v, future).transpose(1, 2).flatten(2)
         x = x + dropout(self.out(attended), self.dropout, self.training)
         return x + dropout(self.down(F.gelu(self.up(self.norm2(x)))), self.dropout, self.training)
 
@@ -118,6 +112,24 @@ class CausalBlock(nn.Module):
         weights = scores.masked_fill(future, float("-inf")).softmax(-1).to(v.dtype)
         x = x + self.out((weights @ v).transpose(1, 2).flatten(2))
         return x + self.down(F.gelu(self.up(self.norm2(x)))), (k, v)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, future: Tensor | None) -> Tensor:
+        """Plain attention, which at few tokens beats the fused kernel; where `future` (B or 1, 1 or T, T) is not.
+
+        On CPUs in float32: the casts around a softmax cost more than products of heads save in bfloat16.
+        """
+        heads = q.shape[:2]
+        if q.device.type == "cpu" and q.shape[2] > 1:
+            q, k, v = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in (q, k, v))
+        q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
+        barred = q.new_zeros(1, 1, k.shape[1])
+        if future is not None:
+            barred = barred.masked_fill(future, float("-inf"))
+            barred = barred.repeat_interleave(self.heads, 0) if len(future) > 1 else barred
+        with torch.autocast(q.device.type, enabled=False):
+            scores = torch.baddbmm(barred, q, k.transpose(1, 2), alpha=q.shape[-1] ** -0.5)
+            weights = dropout(scores.softmax(-1), self.dropout, self.training)
+            return (weights @ v).unflatten(0, heads)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)

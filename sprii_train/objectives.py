@@ -202,28 +202,28 @@ class _SigReg(torch.autograd.Function):
         buffers = z.new_empty(6, n * block)
         for i, first in itertools.product(range(leading), range(0, slices, block)):
             columns = directions[:, first : first + block]
-            twice, c0, c1, s0, s1, slope = buffers[:, : n * columns.shape[1]].view(6, n, -1)
+            held = buffers[:, : n * columns.shape[1]].view(6, n, -1)
+            twice, slope, before, waves = held[0], held[1], held[2:4], held[4:]  # waves are cos and sin of j·h·y
             angle = torch.mm(z[i], columns, out=twice).mul_(h)
-            torch.cos(angle, out=c1)
-            torch.sin(angle, out=s1)
-            torch.mul(c1, 2, out=twice)
+            torch.cos(angle, out=waves[0])
+            torch.sin(angle, out=waves[1])
+            torch.mul(waves[0], 2, out=twice)
             # Chebyshev: f_{j+1} = 2·cos(h·y)·f_j − f_{j−1} for cos(j·h·y) and sin(j·h·y) alike. Keeping f_j with the
             # signs + + − − + + … turns the subtraction into one fused in-place addition.
-            c0.fill_(1)
-            s0.zero_()
+            before[0].fill_(1)
+            before[1].zero_()
             slope.zero_()
             per_slice = z.new_zeros(columns.shape[1])
             for j in range(1, knots):  # at t = 0 both characteristic functions are 1
-                sign = 1.0 if j % 4 < 2 else -1.0
-                real, imag = c1.sum(0).sub_(sign * p[j]), s1.sum(0)
+                real, imag = waves.sum(1)
+                real.sub_((1.0 if j % 4 < 2 else -1.0) * p[j])
                 per_slice.addcmul_(real, real, value=w[j]).addcmul_(imag, imag, value=w[j])
                 if grad is not None:
-                    slope.addcmul_(c1, imag, value=w[j] * knot[j]).addcmul_(s1, real, value=-w[j] * knot[j])
+                    slope.addcmul_(waves[0], imag, value=w[j] * knot[j])
+                    slope.addcmul_(waves[1], real, value=-w[j] * knot[j])
                 if j + 1 < knots:
-                    turn = -1.0 if j % 2 else 1.0
-                    c0.addcmul_(twice, c1, value=turn)
-                    s0.addcmul_(twice, s1, value=turn)
-                    c0, c1, s0, s1 = c1, c0, s1, s0
+                    before.addcmul_(twice, waves, value=-1.0 if j % 2 else 1.0)
+                    before, waves = waves, before
             total += per_slice.sum()
             if grad is not None:
                 grad[i].addmm_(slope, columns.T)

@@ -20,7 +20,7 @@ D_CLEAN_BUDGETS = {
         store=Built(PROTOCOL.replace(systems={"train": 60, "validation": 20, "test": 20})),
     ),
     "quick": Budget(
-        JEPAConfig(width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128, sigreg_samples="pooled"),
+        JEPAConfig(width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128, sigreg_knots=9, sigreg_samples="pooled"),
         TrainConfig(steps=3_000, learning_rate=1e-3, warmup=100, checkpoint_every=250),
         (0, 1),
         2,

@@ -14,7 +14,7 @@ TINY = JEPAConfig(
     sigreg_samples="pooled",
 )  # fmt: skip
 NARROW = JEPAConfig(
-    image=32, stem=(64,), patch=8, frames="scaled", width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128,
+    image=32, stem=(64,), patch=8, frames="scaled", width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128, sigreg_knots=9,
     sigreg_samples="pooled",
 )  # fmt: skip
 
@@ -34,7 +34,7 @@ POKE_BUDGETS = {
     ),
     "states": Budget(
         JEPAConfig(
-            observation_dim=8, width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128, sigreg_samples="pooled"
+            observation_dim=8, width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128, sigreg_knots=9, sigreg_samples="pooled"
         ),
         TrainConfig(steps=4_000, learning_rate=1e-3, warmup=100, checkpoint_every=500),
         (0,),
