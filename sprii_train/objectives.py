@@ -204,7 +204,7 @@ class _SigReg(torch.autograd.Function):
             columns = directions[:, first : first + block]
             held = buffers[:, : n * columns.shape[1]].view(6, n, -1)
             twice, slope, before, waves = held[0], held[1], held[2:4], held[4:]  # waves are cos and sin of j·h·y
-            angle = torch.mm(z[i], columns, out=twice).mul_(h)
+            angle = _product(z[i], columns).mul_(h)
             torch.cos(angle, out=waves[0])
             torch.sin(angle, out=waves[1])
             torch.mul(waves[0], 2, out=twice)
@@ -226,7 +226,7 @@ class _SigReg(torch.autograd.Function):
                     before, waves = waves, before
             total += per_slice.sum()
             if grad is not None:
-                grad[i].addmm_(slope, columns.T)
+                grad[i].add_(_product(slope, columns.T))
         if grad is not None:
             grad.mul_(2.0 / (slices * leading))
             ctx.save_for_backward(grad)
@@ -237,6 +237,16 @@ class _SigReg(torch.autograd.Function):
     def backward(ctx, *grad_outputs: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         (grad,) = ctx.saved_tensors
         return grad * grad_outputs[0], None, None, None
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b; on CPUs in float32 by oneDNN, which is twice as fast as MKL on AMD's (and 2,000 times slower on views)."""
+    if a.device.type == "cpu" and a.dtype == torch.float32 and _ONEDNN:
+        return torch.ops.mkldnn._linear_pointwise(a.contiguous(), b.T.contiguous(), None, "none", [], "")
+    return a @ b
+
+
+_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def _full(x: Tensor) -> Tensor:
