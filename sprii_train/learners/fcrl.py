@@ -5,8 +5,8 @@
     L   = mean ℓ over both halves: a window looks for its system among the windows of the other half
 
 Each system is a function and each history a sample of it; π, the projector, is dropped after training. Left out: the
-image decoders that the paper fits on frozen codes. Nothing is predicted, so Cross has no term of its own here: a
-donor's code finds itself. Not told, and ours: z-scored inputs, cosine similarity, and that the projector's batch norm
+image decoders that the paper fits on frozen codes. Nothing is predicted, so Cross has no term of its own here, and λx
+is refused. Not told, and ours: z-scored inputs, cosine similarity, and that the projector's batch norm
 is of both halves at once.
 """
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sprii_envs.arguments import check, choice, instance, integer, number
 from sprii_train.distributed import gather, rank
-from sprii_train.learners.scaling import Scales
+from sprii_train.learners.scaling import Scales, check_fitted
 from sprii_train.modules import BatchNorm1d
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
@@ -83,6 +83,8 @@ class SetEncoder(nn.Module):
 class FCRL(nn.Module):
     """The learner; its operations are those of `protocol.Learner`."""
 
+    without_cross = "predicts nothing, and contrasts both histories of a pair already"
+
     def __init__(self, config: FCRLConfig) -> None:
         super().__init__()
         self.config = c = instance("config", config, of=FCRLConfig)
@@ -98,7 +100,12 @@ class FCRL(nn.Module):
         self.scales.fit(windows)
 
     def prepare(self, windows: Windows) -> Batch:
-        """Transitions (B, T − 1, 2S + A) of every window and, as its target, of the other one of its pair."""
+        """Transitions (B, T − 1, 2S + A) of every window and, as its target, of the other one of its pair.
+
+        Raises:
+            ValueError: in training without statistics.
+        """
+        check_fitted(self, self.scales.observation, self.scales.action)
         x, u = self.scales.states(windows.observations), self.scales.actions(windows.actions)
         transitions, rows = torch.cat([x[:, :-1], u, x[:, 1:]], dim=-1), len(x)
         second = torch.arange(rows, device=x.device) >= rows // 2
