@@ -38,6 +38,7 @@ from sprii_train.learners import (
     RSSMConfig,
     TactileConfig,
     TDSConfig,
+    TemporalFCRLConfig,
     learner_of,
     register_learner,
 )
@@ -65,6 +66,7 @@ CONFIGS: dict[str, Any] = {
     ),
     "dali": DALIConfig(observation_dim=8, width=8, forward_width=6, persistent=3),
     "fcrl": FCRLConfig(observation_dim=8, width=7, persistent=4, projection=5),
+    "fcrl-temporal": TemporalFCRLConfig.like(replace(POKE_LEARNER, image=0, observation_dim=8)),
     "nod-states": NODStatesConfig(observation_dim=8, condition=5, width=6),
     "ad": ADConfig(inputs=12, steps=7, width=16, layers=1, heads=2),
     "nod": NODConfig(points=9, frames=5, widths=(4, 4), head=4, branch=8, trunk=8, rank=4, queries=16),
@@ -196,8 +198,10 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
         ):
             POKE.learner_config(CONFIGS[name], recipe)
         return
-    if isinstance(CONFIGS[name], TDSConfig | RSSMConfig) and recipe.context != "split":
-        with pytest.raises(ValueError, match=rf"(TDS|RSSM)Config\.context is '{recipe.context}'; legal: split"):
+    if isinstance(CONFIGS[name], TDSConfig | RSSMConfig | TemporalFCRLConfig) and recipe.context != "split":
+        with pytest.raises(
+            ValueError, match=rf"(TDS|RSSM|TemporalFCRL)Config\.context is '{recipe.context}'; legal: split"
+        ):
             POKE.learner_config(CONFIGS[name], recipe)
         return
     config = POKE.learner_config(CONFIGS[name], recipe)
@@ -210,13 +214,13 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
     if config not in CHECKED:  # a recipe changes a learner by its context alone
         check_learner(learner, windows)
         CHECKED.add(config)
-    if name in ("tds", "nod-states") and recipe.objective.native_on == "recipients":
-        with pytest.raises(ValueError, match=r"(TDS|NODStates)'s native loss is of pairs"):
+    if name in ("fcrl", "fcrl-temporal", "tds", "nod-states") and recipe.objective.native_on == "recipients":
+        with pytest.raises(ValueError, match=r"(TDS|NODStates|FCRL)'s native loss is of pairs"):
             training_loss(learner, windows, recipe.objective)
         return
-    if name in ("fcrl", "tds", "nod-states") and recipe.objective.lambda_x:
+    if name in ("fcrl", "fcrl-temporal", "tds", "nod-states") and recipe.objective.lambda_x:
         with pytest.raises(
-            ValueError, match=r"lambda_x is [\d.]+, but (FCRL predicts nothing|.* other window already)"
+            ValueError, match=r"lambda_x is [\d.]+, but (.*FCRL predicts nothing|.* other window already)"
         ):
             training_loss(learner, windows, recipe.objective)
         return
