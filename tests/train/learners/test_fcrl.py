@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -160,15 +161,14 @@ def test_the_temporal_loss_by_hand(kind: str):
     batch = learner.prepare(windows)
     codes = encode(learner, batch)
     loss, _ = learner.native_loss(batch, codes)
-    first, norm, _, last = learner.projector
+    layers: Any = learner.projector
+    first, norm, _, last = layers
     h = (codes.z_p @ first.weight.T + first.bias - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
     p = (h.clamp(min=0) @ last.weight.T + last.bias).detach().double().numpy()
     expected = nce_by_hand(p[:4], p[4:], 0.07) + nce_by_hand(p[4:], p[:4], 0.07)
     assert loss.item() == pytest.approx(np.mean(expected), rel=1e-4)
-    alone = torch.cat(
-        [learner.encode_history(learner.prepare(take(windows, slice(i, i + 1))).history) for i in range(8)]
-    )
-    torch.testing.assert_close(codes.z_p, alone, atol=1e-5, rtol=1e-4)
+    alone = [learner.encode_history(learner.prepare(take(windows, slice(i, i + 1))).history) for i in range(8)]
+    torch.testing.assert_close(codes.z_p, torch.cat(alone), atol=1e-5, rtol=1e-4)
     no_future = windows._replace(future_observations=windows.future_observations[:, :0])
     torch.testing.assert_close(learner.prepare(no_future).history[0], batch.history[0])
     present = windows.observations[:, -1] if kind == "states" else windows.observations[:, -2:]
