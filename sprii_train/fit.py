@@ -28,7 +28,7 @@ from sprii_envs.files import absolute, read_json, write_json
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError, load_training_state, save, save_training_state, training_states
 from sprii_train.identity import code_of, learner_state, plain_attributes
-from sprii_train.protocol import Objective, Windows, take, training_loss
+from sprii_train.protocol import Objective, Windows, check_objective, take, training_loss
 from sprii_train.records import Records, Report
 
 
@@ -97,6 +97,12 @@ class TrainConfig:
         check(self, numbers, "endpoints", least=0)
         if any(not 0 < share < 1 for share in self.endpoints):
             raise ValueError(f"TrainConfig.endpoints are {self.endpoints}; legal: shares between 0 and 1")
+        ends = [self.after(share) for share in self.endpoints]
+        if len({*ends, self.steps}) <= len(ends):
+            raise ValueError(
+                f"TrainConfig.endpoints {self.endpoints} of {self.steps} steps are after {', '.join(map(str, ends))}; "
+                f"legal: distinct steps before the last"
+            )
         begins = [integer("a first step of TrainConfig.rates", begin) for begin, _ in self.rates]
         for _, rate in self.rates:
             number("a rate of TrainConfig.rates", rate, above=0)
@@ -248,7 +254,8 @@ def fit(
 
     Raises:
         ValueError: for data without an identity, an identity that is no JSON, data of another number of pairs than
-            `config.pairs`, ranks that do not divide them, or a diagnostic that cannot be taken.
+            `config.pairs`, ranks that do not divide them, a diagnostic that cannot be taken, or an objective that the
+            learner refuses (`protocol.check_objective`).
         CheckpointError: the directory belongs to another run, or its checkpoint is damaged.
         NonFiniteLoss: naming the term and the last good checkpoint.
         Interrupted: after SIGTERM or SIGINT, with a checkpoint written.
@@ -259,6 +266,7 @@ def fit(
     precision = resolve_precision(config)
     batch = _batches(data, config.pairs)
     _check_diagnostics(diagnostics, learner)
+    check_objective(learner, objective)
     run = distributed.first(lambda: _describe(learner, data, objective, config, {} if identity is None else identity))
     distributed.first(lambda: _claim(root, run))
     learner.to(device).train()

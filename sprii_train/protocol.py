@@ -18,6 +18,7 @@ and two tell of which part of a prediction or of a code a relation is, for learn
     align_codes      z_p, batch → (B, d)           what Align is of; without it, the whole code
 
 A learner whose native loss predicts each window with the other half of its pair says so by `native_of_pairs = True`.
+One that Cross has nothing to add to says why by `without_cross = "…"`; see `check_objective`.
 
 They consume what `prepare` makes of raw windows: a `Batch` of history, current input, conditioning and target, where an
 embedding that several operations read is computed once.
@@ -48,9 +49,6 @@ class Windows(NamedTuple):
     Frames are uint8, each with the one before it, from which a learner forms causal differences: `observations` is
     (B, 1 + T, H, W), the frame before the first in front (the first itself at the start of an episode), and
     `future_observations` is (B, K, 2, H, W), each target after the frame before it.
-
-    With `anchors` a window is a whole episode, of which the recipient has observed no more than entries
-    0…anchor. As a donor it is offered whole.
     """
 
     observations: Any  # (B, T, ...)
@@ -58,7 +56,6 @@ class Windows(NamedTuple):
     future_observations: Any  # (B, K, ...) at `horizons`
     future_actions: Tensor  # (B, max horizon, A)
     labels: Tensor | None = None  # (B, F) persistent properties; read by supervised references only
-    anchors: Tensor | None = None  # (B,) int64, the recipient's last observation; None is the last of the history
 
     def to(self, device: torch.device | str) -> "Windows":
         """The same windows on a device."""
@@ -184,6 +181,15 @@ def cross_loss(learner: Learner, batch: Batch, codes: Codes, objective: Objectiv
     return cross(learner.predict, task_loss, z_s, donor_context, recipients.u, recipients.y)
 
 
+def check_objective(learner: Any, objective: Objective) -> None:
+    """ValueError for a weight that changes nothing of this learner, or a native loss of pairs on recipients alone."""
+    name = type(learner).__name__
+    if objective.native_on == "recipients" and getattr(learner, "native_of_pairs", False):
+        raise ValueError(f"Objective.native_on is 'recipients', but {name}'s native loss is of pairs; legal: 'all'")
+    if objective.lambda_x and (why := getattr(learner, "without_cross", "")):
+        raise ValueError(f"Objective.lambda_x is {objective.lambda_x}, but {name} {why}; legal: 0")
+
+
 def training_loss(learner: Learner, windows: Windows, objective: Objective) -> tuple[Tensor, dict[str, Tensor]]:
     """L = L_base + λ_p·Align + λ_x·Cross on a stacked batch of n donors and n recipients.
 
@@ -197,11 +203,9 @@ def training_loss(learner: Learner, windows: Windows, objective: Objective) -> t
         The scalar loss and its detached parts for logging.
 
     Raises:
-        ValueError: for an odd number of windows, or a native loss of pairs on the recipients alone.
+        ValueError: for an odd number of windows, or as `check_objective`.
     """
-    if objective.native_on == "recipients" and getattr(learner, "native_of_pairs", False):
-        name = type(learner).__name__
-        raise ValueError(f"Objective.native_on is 'recipients', but {name}'s native loss is of pairs; legal: 'all'")
+    check_objective(learner, objective)
     batch = learner.prepare(windows)
     codes = encode(learner, batch)
     if codes.z_p.shape[0] % 2:

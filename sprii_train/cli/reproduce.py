@@ -204,6 +204,8 @@ def _reproduce(
         integer("--steps", steps, least=1, most=10**9)
     parsed = None if seeds is None else parse_seeds(seeds)
     named = None if arms is None else tuple(arm.strip() for arm in arms.split(","))
+    if named is not None and not all(named):
+        raise ValueError(f"--arms is {arms!r}, which has an empty name; legal: names of arms, separated by commas")
     one = composed(label)
     if one is not None or label == EVERYTHING:
         for name, value in (("arms", arms), ("population", population), ("partners", partners)):

@@ -130,6 +130,9 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
                 learner = scope.budget.of(arm).learner
                 presents = hasattr(learner_of(learner)[1], "present")  # without them no cases are drawn
                 scope.setting.check(scope.store, learner, cases=presents and "task" in group.measures)
+                for measure in (MEASURES[name] for name in group.measures if presents):
+                    if measure.windows is not None:
+                        scope.setting.check_windows(scope.store, learner, *measure.windows, f"measure {measure.name}")
                 scope.setting.check_learner(scope.store, arm, learner)
     cells = [cell for group, scope in zip(groups, scopes, strict=True) for cell in group.cells(scope)]
     root = plan.root / "cells"

@@ -102,6 +102,7 @@ class Measure:
         readers: whether it fits any, at the cell's budget.
         trials: whether it acts, in as many episodes as the cell says.
         population: whether it is of the one held-out split that the cell names.
+        windows: count, of a system, and horizons of cases that it draws besides the setting's own.
         seconds: of the measure without fits, one thread, on the machine of `costs.REFERENCE_RATE`.
         reader_fits, route_fits: fits of a reader's budget, and of a route's; `once`: whatever the number of readers.
     """
@@ -115,6 +116,7 @@ class Measure:
     readers: bool = True
     trials: bool = False
     population: bool = False
+    windows: tuple[int, tuple[int, ...]] | None = None
     seconds: float = 60.0
     reader_fits: float = 0.0
     route_fits: float = 0.0

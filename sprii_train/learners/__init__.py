@@ -12,7 +12,7 @@ from sprii_train.learners.coda import AmortisedCoDA, AmortisedCoDAConfig, CoDA, 
 from sprii_train.learners.cophynet import CoPhyNet, CoPhyNetConfig
 from sprii_train.learners.cpc import CPC, CPCConfig
 from sprii_train.learners.dali import DALI, DALIConfig
-from sprii_train.learners.fcrl import FCRL, FCRLConfig
+from sprii_train.learners.fcrl import FCRL, FCRLConfig, TemporalFCRL, TemporalFCRLConfig
 from sprii_train.learners.geps import GEPS, GEPSConfig
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.learners.multimodal import MultimodalConfig, MultimodalPredictor
@@ -48,6 +48,7 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "tds": (TDS, TDSConfig),
     "dali": (DALI, DALIConfig),
     "fcrl": (FCRL, FCRLConfig),
+    "fcrl-temporal": (TemporalFCRL, TemporalFCRLConfig),
     "nod-states": (NODStates, NODStatesConfig),
     "cpc": (CPC, CPCConfig),
     "rssm": (RSSM, RSSMConfig),
@@ -103,6 +104,8 @@ __all__ = [
     "TDSConfig",
     "TactileConfig",
     "TactileEncoder",
+    "TemporalFCRL",
+    "TemporalFCRLConfig",
     "learner_of",
     "load_entry_points",
     "register_learner",

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from sprii_envs.arguments import check, flag, instance, integer, integers, number, numbers
 from sprii_envs.standardiser import constant
 from sprii_train.learners.histories import History, window_history
+from sprii_train.learners.scaling import check_fitted
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
 
@@ -273,16 +274,17 @@ class CaDM(nn.Module):
         """A window's last K transitions, its last observation, and its M next transitions.
 
         Raises:
-            ValueError: unless the windows have the observations at each of the next M steps, or none at all, and no
-                anchors.
+            ValueError: unless the windows have the observations at each of the next M steps, or none at all, or in
+                training without statistics.
         """
         m, future = self.config.window, windows.future_observations
         steps = future.shape[1]
-        if steps not in (0, m) or windows.future_actions.shape[1] != steps or windows.anchors is not None:
+        if steps not in (0, m) or windows.future_actions.shape[1] != steps:
             raise ValueError(
-                f"CaDM predicts each of {m} steps from the end of a window: it needs horizons 1 to {m} and no anchors, "
+                f"CaDM predicts each of {m} steps from the end of a window: it needs horizons 1 to {m}, "
                 f"got {future.shape[1]} observations after {windows.future_actions.shape[1]} actions"
             )
+        check_fitted(self, self.observation, self.action, self.difference)
         current = windows.observations[:, -1]
         history = window_history(windows.observations, windows.actions, self.history)
         y = self.targets(_course(current, future), future)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sprii_envs.arguments import check, instance, integer
 from sprii_train import distributed
-from sprii_train.learners.scaling import Scales, checked_history
+from sprii_train.learners.scaling import Scales, check_fitted, checked_history
 from sprii_train.modules import own_rows
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
@@ -101,10 +101,11 @@ class DALI(nn.Module):
         end (B, S), (B, 1, A), and the next state (B, 1, S).
 
         Raises:
-            ValueError: for histories of another length.
+            ValueError: for histories of another length, or in training without statistics.
         """
         c, rows = self.config, len(windows.actions)
         checked_history("DALI", windows, c.history)
+        check_fitted(self, self.scales.observation, self.scales.action)
         states = self.scales.states(torch.cat([windows.observations, windows.future_observations[:, :1]], dim=1))
         actions = self.scales.actions(torch.cat([windows.actions, windows.future_actions[:, :1]], dim=1))
         tokens = self.scales.tokens(windows.observations, windows.actions)

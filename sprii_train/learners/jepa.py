@@ -182,21 +182,14 @@ class JEPA(nn.Module):
         return self.encoder_norm(flat).unflatten(0, inputs.shape[:2])
 
     def prepare(self, windows: Windows) -> Batch:
-        """Embed everything once. With anchors, a recipient's own context reads its episode up to the anchor."""
+        """Embed everything once."""
         e = self.embed(windows.observations, windows.future_observations)
         k = windows.future_observations.shape[1]
         history, future = e.split([e.shape[1] - k, k], dim=1)
-        if windows.anchors is None:
-            own, current, support = (history, windows.actions), history[:, -1], None
-        else:
-            rows = torch.arange(len(e), device=e.device)
-            own, current = (history, windows.actions, windows.anchors), history[rows, windows.anchors]
-            support = (history, windows.actions)
-        return Batch(own, current, windows.future_actions, future, windows.labels, support)
+        return Batch((history, windows.actions), history[:, -1], windows.future_actions, future, windows.labels)
 
     def encode_history(self, history: tuple[Tensor, ...]) -> Tensor:
-        """(embeddings (B, T, 128), actions (B, T−1, A)[, token (B,)]) → z_p (B, 64), (B, 128) if monolithic, (B, F) if
-        supervised; of the last token or of the ones given."""
+        """(embeddings (B, T, 128), actions (B, T−1, A)) → z_p (B, 64), (B, 128) if monolithic, (B, F) if supervised."""
         return history[0].new_empty(len(history[0]), 0) if self.history is None else self.history.code(*history)
 
     def encode_current(self, current: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ of 32 with tanh in f (only that the last one is Linear 32 → 4 is told), and th
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from sprii_envs.arguments import check, instance, integer, integers, number
 from sprii_train import distributed
-from sprii_train.learners.scaling import Scales, checked_history
+from sprii_train.learners.scaling import Scales, check_fitted, checked_history
 from sprii_train.modules import own_rows
 from sprii_train.protocol import Batch, Codes, Windows
 
@@ -59,15 +58,11 @@ class NODStatesConfig:
             raise ValueError(f"NODStatesConfig.horizons are {self.horizons}; legal: increasing positive steps")
 
 
-class Course(NamedTuple):
-    """What predictions are told beside codes."""
-
-    actions: Tensor  # (B, H, A), standardised
-    second: Tensor  # (B,) bool, whether a window is of the second half of its batch
-
-
 class NODStates(nn.Module):
     """The learner; its operations are those of `protocol.Learner`."""
+
+    native_of_pairs = True
+    without_cross = "predicts with the code of a pair's other window already"
 
     def __init__(self, config: NODStatesConfig) -> None:
         super().__init__()
@@ -90,15 +85,15 @@ class NODStates(nn.Module):
         """Tokens (B, 24, S + A), the last state (B, S), further actions, and states at the horizons (B, K, S).
 
         Raises:
-            ValueError: for histories of another length.
+            ValueError: for histories of another length, or in training without statistics.
         """
         checked_history("NODStates", windows, self.config.history)
-        scales, rows = self.scales, len(windows.actions)
+        check_fitted(self, self.scales.observation, self.scales.action)
+        scales = self.scales
         tokens = scales.tokens(windows.observations, windows.actions)
-        second = torch.arange(rows, device=tokens.device) >= rows // 2
-        course = Course(scales.actions(windows.future_actions), second)
+        u = scales.actions(windows.future_actions)
         current = scales.states(windows.observations[:, -1])
-        return Batch(tokens, current, course, scales.states(windows.future_observations), windows.labels)
+        return Batch(tokens, current, u, scales.states(windows.future_observations), windows.labels)
 
     def encode_history(self, history: Tensor) -> Tensor:
         """Tokens (B, 24, S + A) → z_p (B, 4)."""
@@ -108,11 +103,11 @@ class NODStates(nn.Module):
         """Standardised states (B, S), as they are."""
         return current
 
-    def predict(self, z_s: Tensor, z_p: Tensor, u: Course) -> Tensor:
+    def predict(self, z_s: Tensor, z_p: Tensor, u: Tensor) -> Tensor:
         """States, codes and actions (B, H, A) → standardised states at the horizons, (B, K, S)."""
         x, found = z_s, []
         for step in range(self.config.horizons[-1]):
-            x = x + self.config.interval * self.rate(torch.cat([x, u.actions[:, step], z_p], dim=-1))
+            x = x + self.config.interval * self.rate(torch.cat([x, u[:, step], z_p], dim=-1))
             if step + 1 in self.config.horizons:
                 found.append(x)
         return torch.stack(found, dim=1)
@@ -126,13 +121,7 @@ class NODStates(nn.Module):
         return self.horizon_losses(prediction, y).mean(-1)
 
     def native_loss(self, batch: Batch, codes: Codes) -> tuple[Tensor, dict[str, Tensor]]:
-        """The error of every window with the noisy code of its pair's other window.
-
-        Raises:
-            ValueError: for one half of a batch, whose pairs are not there.
-        """
-        if bool(batch.u.second.all()):
-            raise ValueError("NOD predicts with the codes of both halves; legal: Objective.native_on 'all'")
+        """The error of every window with the noisy code of its pair's other window."""
         z_p = codes.z_p.roll(len(codes.z_p) // 2, 0)
         if self.training and self.config.noise:
             drawn = torch.randn(distributed.world() * z_p.numel(), device=z_p.device)  # keyed by seed and step, `fit`

@@ -8,7 +8,7 @@ from sprii_train.protocol import Windows
 
 
 class Scales(nn.Module):
-    """z-scores of states and actions; mean 0 and SD 1 until `fit` has been called."""
+    """z-scores of states and actions; mean 0 and SD 1 until `fit` has been called, see `check_fitted`."""
 
     observation: Tensor
     action: Tensor
@@ -39,6 +39,15 @@ class Scales(nn.Module):
         """
         taken = nn.functional.pad(self.actions(actions), (0, 0, 0, 1))
         return torch.cat([self.states(observations), taken], dim=-1)
+
+
+def check_fitted(learner: nn.Module, *moments: Tensor | tuple[Tensor, Tensor]) -> None:
+    """ValueError in training mode while every (mean, SD), (2, …), is 0 and 1 as at first: nothing was fitted."""
+    if learner.training and not any(mean.any() or (sd != 1).any() for mean, sd in moments):
+        raise ValueError(
+            f"{type(learner).__name__} has taken no statistics and would train on raw numbers; call its "
+            "fit_statistics(windows) with training windows first"
+        )
 
 
 def checked_history(name: str, windows: Windows, history: int) -> None:

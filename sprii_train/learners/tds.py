@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from sprii_envs.arguments import check, choice, instance
 from sprii_train.learners.jepa import JEPA, JEPAConfig, target_variance
+from sprii_train.learners.scaling import check_fitted
 from sprii_train.modules import perceptron
 from sprii_train.protocol import Batch, Codes, MissingOperation, Objective, Windows, cross_loss
 
@@ -63,6 +64,7 @@ class TDS(JEPA):
     """State-space and visual TDS as a `Learner`."""
 
     native_of_pairs = True
+    without_cross = "predicts with the code of a pair's other window already"
 
     centre: Tensor
     scale: Tensor
@@ -99,9 +101,10 @@ class TDS(JEPA):
             sd.copy_(found.std(0, correction=0).clamp_min(LEAST_SD))
 
     def prepare(self, windows: Windows) -> Batch:
-        """Histories embedded, the present, and targets; see the module."""
+        """Histories embedded, the present, and targets; see the module. ValueError in training without statistics."""
         if not self.states:
             return super().prepare(windows)
+        check_fitted(self, (self.centre, self.scale), (self.shift, self.spread))
         observed, future = (windows.observations - self.centre) / self.scale, windows.future_observations
         k = future.shape[1]
         history = observed if self.history is None else self.embed(observed, observed[:, :0])

@@ -1,7 +1,7 @@
 """What a setting is: everything that is so of one kind of experience, whatever is learned of it (`app:data-splits`)."""
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -21,7 +21,7 @@ from sprii_train.analysis.value import ReaderConfig, RouteConfig
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import ENGINE, TrainConfig, fit, resolve_precision, what_matters
 from sprii_train.learners import learner_of
-from sprii_train.protocol import MissingOperation, check_learner
+from sprii_train.protocol import MissingOperation, check_learner, check_objective
 from sprii_train.recipes import LINKED, RECIPES, Compared, Endpoint, Recipe, Spaced
 from sprii_train.records import Report, training_seconds
 
@@ -371,6 +371,7 @@ class Setting:
             learner = self.fresh(store, config)
             windows = self.data(store, config, recipe, pairs=self.tried, seed=0)(0)
             try:
+                check_objective(learner, recipe.objective)
                 check_learner(cast(Any, learner), windows)
             except MissingOperation as error:
                 raise ValueError(f"the setting {self.name!r}: {error}") from error
@@ -429,22 +430,32 @@ class Setting:
                     f"the setting {self.name!r} has the anchor {anchor}; legal: {self.history - 1} to {shortest - 1}, "
                     f"where a history of {self.history} ends and the shortest episode of {store.name} does"
                 )
+        if cases and self.cases is None:
+            self.check_windows(store, config, self.case_count, self.case_horizons)
 
-        for split in ("train", "validation") if cases and self.cases is None else ():
+    def check_windows(
+        self, store: Store, config: Any, count: int, horizons: Sequence[int], who: str | None = None
+    ) -> None:
+        """ValueError if so many cases of a system, so far ahead, cannot be windows of its episodes.
+
+        Args:
+            who: draws them; by default the setting.
+        """
+        who = who or f"the setting {self.name!r}"
+        for split in ("train", "validation"):
             table = self.episodes(store, split)
             counts = np.unique(table["system"], return_counts=True)[1]
-            if (counts != counts[0]).any() or self.case_count % counts[0]:
+            if (counts != counts[0]).any() or count % counts[0]:
                 raise ValueError(
-                    f"the setting {self.name!r} has case_count {self.case_count}; legal: a multiple of the episodes of "
-                    f"a system, as many for all; those of {split} have {counts.min()} to {counts.max()}"
+                    f"{who} has case_count {count}; legal: a multiple of the episodes of a system, as many for all; "
+                    f"those of {split} have {counts.min()} to {counts.max()}"
                 )
-            length, each, ahead = int(table["length"].min()), self.case_count // int(counts[0]), self.case_horizons[-1]
+            length, each, ahead = int(table["length"].min()), count // int(counts[0]), horizons[-1]
             if length - self.history - ahead + 1 < each or length < self.history + config.horizons[-1]:
                 raise ValueError(
-                    f"the setting {self.name!r} has case_count {self.case_count} and case_horizons "
-                    f"{self.case_horizons}; an episode of {split} has {length} observations, no room for {each} "
-                    f"histories of {self.history} with {ahead} steps after them, or for a donor's with "
-                    f"{config.horizons[-1]}"
+                    f"{who} has case_count {count} and case_horizons {tuple(horizons)}; an episode of {split} has "
+                    f"{length} observations, no room for {each} histories of {self.history} with {ahead} steps after "
+                    f"them, or for a donor's with {config.horizons[-1]}"
                 )
 
     def learner_config(self, config: Any, recipe: Recipe) -> Any:

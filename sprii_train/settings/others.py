@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sprii_train.learners.cpc import CPCConfig
+from sprii_train.learners.fcrl import TemporalFCRLConfig
 from sprii_train.learners.rssm import RSSMConfig
 from sprii_train.learners.tds import TDSConfig
 from sprii_train.settings.base import Budget, Other
@@ -41,6 +42,11 @@ def tds_of_frames(preset: str, budget: Budget) -> dict[str, Other]:
         name: Other(TDSConfig.like(budget.learner, d, "embedding"), budget.train, budget.step_seconds)
         for name, d in sizes.items()
     }
+
+
+def temporal_fcrl(preset: str, budget: Budget) -> dict[str, Other]:
+    """`fcrl`: contrastive learning of functions with the stem, history encoder and updates of the budget's JEPA."""
+    return {"fcrl": Other(TemporalFCRLConfig.like(budget.learner), budget.train, budget.step_seconds)}
 
 
 def latent_losses(preset: str, budget: Budget) -> dict[str, Other]:

@@ -24,7 +24,7 @@ from sprii_train.recipes import Recipe, Reference
 from sprii_train.records import Report
 from sprii_train.selection import Selection, fit_selected
 from sprii_train.settings.base import SMOKE_NOTE, SMOKE_ROUTES, SMOKE_TRAIN, Budget, Built, Setting
-from sprii_train.settings.others import latent_losses, tds_of_frames, with_others
+from sprii_train.settings.others import latent_losses, tds_of_frames, temporal_fcrl, with_others
 from sprii_train.settings.poke import NARROW, POKE, TINY
 from sprii_train.settings.references import references
 from sprii_train.sweeps import SweptWindows, sweeps
@@ -143,7 +143,7 @@ SPRING = SpringSetting(
     properties=POKE.properties,
     history=96,
     anchors=(95,),
-    budgets=with_others(SPRING_BUDGETS, tds_of_frames, latent_losses, references),
+    budgets=with_others(SPRING_BUDGETS, tds_of_frames, temporal_fcrl, latent_losses, references),
     factors=SPRING_FACTORS,
     kind="forced",
     still=True,

@@ -2,7 +2,7 @@
 
 from sprii_train.experiments.measures.adaptive import adaptive
 from sprii_train.experiments.measures.atlas import atlas
-from sprii_train.experiments.measures.bottleneck import bottleneck
+from sprii_train.experiments.measures.bottleneck import HORIZONS, WINDOWS, bottleneck
 from sprii_train.experiments.measures.common import common_reader
 from sprii_train.experiments.measures.components import components
 from sprii_train.experiments.measures.control import control
@@ -45,7 +45,7 @@ MEASURES: dict[str, Measure] = {
         Measure("adaptive", adaptive, ("adapt",), readers=False, seconds=70.0),
         Measure("atlas", atlas, readers=False, seconds=20.0),
         # An update of six horizons takes three times as long.
-        Measure("bottleneck", bottleneck, ("present",), reader_fits=4 * 3),
+        Measure("bottleneck", bottleneck, ("present",), windows=(WINDOWS, HORIZONS), reader_fits=4 * 3),
         # Three stacks of twice the updates, each of which takes two thirds as long, and a third of those of no learner.
         Measure("common-reader", common_reader, properties=("drag",), seconds=60.0, reader_fits=2 * 3 * 0.67),
         Measure("components", components, ("present",), asks=("components",), reader_fits=4),

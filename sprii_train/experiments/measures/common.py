@@ -50,7 +50,8 @@ def common_reader(source: Source, config: CommonConfig | None = None) -> dict[st
     `matched_h32` reads a donor of the recipient's system; `wrong` and `zero` are the same readers with a donor of the
     next system, and without one. Readers of their own: `null` without donors; `untrained` of the learner's first
     weights; `shuffled` of donors of other systems; `constant` and `oracle` of a constant and of log γ in place of a
-    code. `probe_r2` is of a ridge of log γ on windows. Errors by system, (R, N, K), are kept beside the model.
+    code. `probe_r2` is of a ridge of log γ on windows. `selection_matched_h32` is of the other half, by which a
+    learner's endpoint may be chosen. Errors by system, (R, N, K), are kept beside the model.
     """
     first = source.setting.history - 1
     readers = source.cell.readers
@@ -71,6 +72,8 @@ def common_reader(source: Source, config: CommonConfig | None = None) -> dict[st
         for name, grid in errors.items()
         for k, h in enumerate(config.horizons)
     }
+    chosen = shared.selected(source, fitted, codes[0])
+    row |= {f"selection_matched_h{h}": float(chosen[..., k].mean()) for k, h in enumerate(config.horizons)}
     last = config.horizons[-1]
     row[f"wrong_minus_matched_h{last}"] = row[f"wrong_h{last}"] - row[f"matched_h{last}"]
     row |= {"probe_r2": shared.probe(codes), "untrained_probe_r2": shared.probe(blank)}
@@ -92,6 +95,7 @@ class Comparison:
 
     Attributes:
         train, report: training systems, and the half of the validation systems that nothing is selected on.
+        selection: the other half.
         pairs, wrong: cases of the report; the same recipients with donors of the next system.
     """
 
@@ -99,9 +103,14 @@ class Comparison:
         self.config, self.seeds, (setting, store) = config, tuple(seeds), (source.setting, source.store)
         held_out = setting.episodes(store, "validation")
         systems = np.unique(held_out["system"])
-        held_out = held_out.select(np.isin(held_out["system"], systems[hash_halves(systems)[1]]))
         self.train = windows_of(source, Training("train"), setting.episodes(store, "train"), config)
-        self.report = windows_of(source, population_of(store, "validation"), held_out, config)
+        self.selection, self.report = (
+            windows_of(
+                source, population_of(store, "validation"), held_out.select(np.isin(held_out["system"], systems[half])),
+                config,
+            )
+            for half in hash_halves(systems)
+        )  # fmt: skip
         self.scales = fit_scales(self.train.panel)
         shape = self.report.panel.shape(config)
         self.pairs = report_pairs(shape, seed=SEED)
@@ -130,6 +139,15 @@ class Comparison:
     def errors(self, network: ReaderNetwork, codes: Tensor | None, pairs: Pairs) -> Array:
         """See `common_errors`."""
         return common_errors(network, self.report.panel, codes, self.scales, self.config, pairs)
+
+    def selected(self, source: Source, network: ReaderNetwork, train: Array) -> Array:
+        """Errors (R, N, K) of a learner's readers on the selection's windows, `train` its codes of training ones."""
+        panel = self.selection.panel
+        (told,) = slot_codes(
+            train, [window_codes(source, source.learner, self.selection, self.config)], self.config.slot
+        )
+        pairs = report_pairs(panel.shape(self.config), seed=SEED)
+        return common_errors(network, panel, told, self.scales, self.config, pairs)
 
     def probe(self, codes: tuple[Array, Array]) -> float:
         """R² of a ridge of the log drag, of penalty 1, on the windows of the report."""

@@ -15,10 +15,11 @@ from tiny_worlds import D_CLEAN_SMALL
 
 from sprii_envs.banks import Bank, build
 from sprii_train.analysis.populations import Training
-from sprii_train.analysis.value.common import CommonConfig, common_errors, hash_halves
+from sprii_train.analysis.value.common import CommonConfig, common_errors, hash_halves, report_pairs
 from sprii_train.experiments.measures.common import (
     ANCHORS,
     FIRST_SEED,
+    SEED,
     Comparison,
     common_reader,
     window_codes,
@@ -83,6 +84,28 @@ def test_rows_are_means_of_errors_by_report_system(found, bank: Bank):
         for k, h in enumerate((1, 4, 16, 32)):
             assert row[f"{name}_h{h}"] == pytest.approx(errors[..., k].mean())
     assert 1e-3 < row["null_h32"] < 2.0  # metres and metres a second, squared
+
+
+def test_the_selection_is_of_the_other_half(bank: Bank, tmp_path: Path):
+    """Its errors by hand, of the readers that the row is of; a learner that knows the drag is as good there."""
+    source = knowing_source(bank, "d-clean", tmp_path / "source", readers=ReaderBudget(2, 5, 5))
+    row = common_reader(source, CONFIG)
+    shared = Comparison(source, CONFIG, (FIRST_SEED, FIRST_SEED + 1))
+    validation = np.unique(bank.split("validation")["system"])
+    assert shared.selection.panel.systems.tolist() == validation[hash_halves(validation)[0]].tolist()
+    assert not set(shared.selection.panel.systems.tolist()) & set(row["systems"])
+    codes = shared.codes(source, source.learner)
+    network, _ = shared.fit(codes)
+    train = codes[0].reshape(-1, 1)
+    seen = window_codes(source, source.learner, shared.selection, CONFIG)
+    told = np.zeros((seen.size, CONFIG.slot), np.float32)
+    told[:, 0] = (seen.ravel() - train.mean()) / train.std()
+    pairs = report_pairs((12, 4, ANCHORS), seed=SEED)
+    errors = common_errors(network, shared.selection.panel, torch.from_numpy(told), shared.scales, CONFIG, pairs)
+    for k, h in enumerate(CONFIG.horizons):
+        assert row[f"selection_matched_h{h}"] == pytest.approx(errors[..., k].mean(), rel=1e-4)
+        assert row[f"selection_matched_h{h}"] != pytest.approx(row[f"matched_h{h}"], rel=1e-4)
+    assert row["selection_matched_h32"] < 0.6 * row["null_h32"]
 
 
 def test_windows_are_those_of_the_bank(bank: Bank, tmp_path: Path):

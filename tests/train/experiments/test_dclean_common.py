@@ -20,6 +20,7 @@ from sprii_train.experiments.targets.dclean_common import (
     UNIT,
     USE,
     claims,
+    endpoint,
 )
 from sprii_train.reports.claims import FAILED, HELD, OPEN, UNTESTED, judge
 from sprii_train.reports.paper import paper_panels
@@ -84,6 +85,38 @@ def test_a_learner_below_sprii_is_told_so(tmp_path: Path):
     assert gaps.rows[0][-1] == "SPRII higher"
     assert len(TARGETS[LABEL].tables(rows_of(tmp_path, {"cadm-offline": 0.6}))) == 3
     assert len(TARGETS[LABEL].tables(rows_of(tmp_path, {SPRII: 1.0}, sources=1))) == 3
+
+
+def test_dalis_endpoint_follows_its_rule(tmp_path: Path):
+    """Mean ≤ 0.95 and largest ≤ 1.10 on selection systems, of source 0, whatever the reported errors are."""
+
+    def rows(ratios: tuple[float, ...], other: float = 2.0) -> list[Row]:
+        found = rows_of(tmp_path, {SPRII: 1.0, "dali-eighth": 5.0, "dali-half": 3.0, "dali": 4.0})
+        for row in found:
+            if row["arm"] in ("dali", "dali-half"):
+                whole = ratios if row["seed"] == 0 else [other] * 4
+                given = whole if row["arm"] == "dali" else [1.0] * 4
+                row |= {f"selection_matched_h{h}": 2e-4 * r for h, r in zip(HORIZONS, given, strict=True)}
+            row["steps"] = {"dali": 160_000, "dali-half": 80_000}.get(row["arm"], 20_000)
+        return found
+
+    # The paper's reported errors of 160,000 ÷ 80,000 updates, for which it chose 160,000.
+    paper = (0.3201 / 0.3314, 2.732 / 2.962, 17.26 / 20.54, 45.92 / 53.9)
+    for ratios, chosen in (
+        (paper, "dali"), ((0.8, 0.8, 0.9, 1.1), "dali"), ((0.8, 0.8, 0.8, 1.11), "dali-half"),
+        ((0.94, 0.96, 0.96, 0.96), "dali-half"),
+    ):  # fmt: skip
+        arm, found = endpoint(rows(ratios)) or ("", [])
+        assert arm == chosen
+        assert found == pytest.approx(ratios)
+        table = TARGETS[LABEL].tables(rows(ratios))[-1]
+        assert table.title.startswith("E. DALI's endpoint")
+        told = {"dali": "DALI: 160,000 updates", "dali-half": "DALI, half: 80,000 updates"}[chosen]
+        assert table.rows[0][-1] == told
+        assert float(table.rows[0][4]) == pytest.approx(np.mean(ratios), abs=1e-3)
+    names = [row[0] for row in TARGETS[LABEL].tables(rows(paper))[0].rows]
+    assert names[1:4] == [LEARNERS[arm] for arm in ("dali-eighth", "dali-half", "dali")]
+    assert endpoint(rows_of(tmp_path, {SPRII: 1.0, "dali": 1.0})) is None
 
 
 def test_statements_follow_the_errors(tmp_path: Path):

@@ -103,6 +103,10 @@ def test_refused(clean: Bank):
         scope_of(clean, (0.25,)).source(0, "dali-half")
     with pytest.raises(ValueError, match=r"TrainConfig\.endpoints are \(1\.0,\); legal: shares between 0 and 1"):
         TrainConfig(endpoints=(1.0,))
+    with pytest.raises(ValueError, match=r"\(0\.25, 0\.5\) of 2 steps are after 1, 1; legal: distinct steps before"):
+        TrainConfig(steps=2, endpoints=(0.25, 0.5))
+    with pytest.raises(ValueError, match=r"\(0\.9,\) of 3 steps are after 3; legal: distinct steps before the last"):
+        TrainConfig(steps=3, endpoints=(0.9,))
     with pytest.raises(ValueError, match=r"Endpoint\.of is ''"):
         Endpoint("a", "A", Objective(), learner="dali")
     lonely = replace(cells_of(clean)["dali-half"], teacher=None)

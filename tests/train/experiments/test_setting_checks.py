@@ -4,15 +4,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tiny_sources import TRAIN
 from tiny_worlds import POKE_LEARNER, POKE_SMALL
 
 from sprii_envs.banks import Bank
+from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.reproduce import Plan, reproduce
 from sprii_train.experiments.targets import target
-from sprii_train.learners import JEPA
+from sprii_train.learners import JEPA, FCRLConfig
 from sprii_train.recipes import EVERY_RECIPE
 from sprii_train.settings import POKE, SETTINGS, Budget, Built, register_setting
 
@@ -93,3 +95,21 @@ def test_reports_try_every_arm_first(tmp_path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(ValueError, match="task_loss must return"):
         reproduce(Plan(target("tab:fidelity-full"), "quick", tmp_path), "it")
     assert not (tmp_path / "cells").exists()
+
+
+def test_room_for_the_cases_of_a_measure(poke_bank: Bank):
+    _, horizons = MEASURES["bottleneck"].windows or (0, ())
+    episodes = np.unique(poke_bank.split("train")["system"], return_counts=True)[1][0]
+    steps = int(poke_bank.split("train")["length"].min())
+    room = steps - POKE.history - horizons[-1] + 1  # windows of an episode
+    enough = episodes * max(1, room)
+    if room > 0:
+        POKE.check_windows(poke_bank, POKE_LEARNER, int(enough), horizons, "measure bottleneck")
+    with pytest.raises(ValueError, match=r"measure bottleneck has case_count .* no room for .* 32 steps after them"):
+        POKE.check_windows(poke_bank, POKE_LEARNER, int(enough + episodes), horizons, "measure bottleneck")
+
+
+def test_an_objective_that_a_learner_refuses_is_refused_before_training(poke_bank: Bank):
+    learner = FCRLConfig(observation_dim=8, history=POKE.history)
+    with pytest.raises(ValueError, match=r"lambda_x is 0\.1, but FCRL predicts nothing"):
+        replace(POKE, observation="states").check_learner(poke_bank, EVERY_RECIPE["align-cross"], learner)

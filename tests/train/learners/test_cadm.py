@@ -191,18 +191,17 @@ def test_is_a_learner(members: int):
     config = CaDMConfig(members=members)
     learner, windows = CaDM(config, seed=0), windows_of(8, 11, config)
     check_learner(learner, windows)
+    learner.fit_statistics(windows)
     loss, parts = training_loss(learner, windows, Objective(lambda_p=0.003, lambda_x=0.1, target_std=0.1))
     assert torch.isfinite(loss)
     assert {"self", "l2", "align", "cross"} <= parts.keys()
 
 
-@pytest.mark.parametrize("change", [{"future_observations": 3}, {"future_actions": 3}, {"anchors": 0}])
-def test_refuses_windows_of_other_horizons(change: dict[str, int]):
+@pytest.mark.parametrize("name", ["future_observations", "future_actions"])
+def test_refuses_windows_of_other_horizons(name: str):
     windows = windows_of(4)
-    ((name, steps),) = change.items()
-    value = torch.zeros(4, dtype=torch.int64) if name == "anchors" else getattr(windows, name)[:, :steps]
-    with pytest.raises(ValueError, match="needs horizons 1 to 4 and no anchors"):
-        learner_of().prepare(windows._replace(**{name: value}))
+    with pytest.raises(ValueError, match="needs horizons 1 to 4, got"):
+        learner_of().prepare(windows._replace(**{name: getattr(windows, name)[:, :3]}))
 
 
 # Statistics
@@ -323,8 +322,8 @@ def test_saves_and_loads(tmp_path: Path, members: int):
 
 
 def test_histories_that_are_standardised_slot_by_slot():
-    learner, windows = CaDM(replace(SMALL, scaled_history=True), seed=0), windows_of(6)
-    plain = CaDM(SMALL, seed=0)
+    learner, windows = CaDM(replace(SMALL, scaled_history=True), seed=0).eval(), windows_of(6)
+    plain = CaDM(SMALL, seed=0).eval()
     history = plain.prepare(windows).history
     torch.testing.assert_close(learner.history_inputs(history), plain.history_inputs(history))  # nothing is fitted yet
     learner.fit_statistics(windows)

@@ -38,6 +38,7 @@ from sprii_train.learners import (
     RSSMConfig,
     TactileConfig,
     TDSConfig,
+    TemporalFCRLConfig,
     learner_of,
     register_learner,
 )
@@ -65,6 +66,7 @@ CONFIGS: dict[str, Any] = {
     ),
     "dali": DALIConfig(observation_dim=8, width=8, forward_width=6, persistent=3),
     "fcrl": FCRLConfig(observation_dim=8, width=7, persistent=4, projection=5),
+    "fcrl-temporal": TemporalFCRLConfig.like(replace(POKE_LEARNER, image=0, observation_dim=8)),
     "nod-states": NODStatesConfig(observation_dim=8, condition=5, width=6),
     "ad": ADConfig(inputs=12, steps=7, width=16, layers=1, heads=2),
     "nod": NODConfig(points=9, frames=5, widths=(4, 4), head=4, branch=8, trunk=8, rank=4, queries=16),
@@ -196,8 +198,8 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
         ):
             POKE.learner_config(CONFIGS[name], recipe)
         return
-    if isinstance(CONFIGS[name], TDSConfig | RSSMConfig) and recipe.context != "split":
-        with pytest.raises(ValueError, match=rf"(TDS|RSSM)Config\.context is '{recipe.context}'; legal: split"):
+    if isinstance(CONFIGS[name], TDSConfig | RSSMConfig | TemporalFCRLConfig) and recipe.context != "split":
+        with pytest.raises(ValueError, match=rf"(TDS|RSSM|FCRL)Config\.context is '{recipe.context}'; legal: split"):
             POKE.learner_config(CONFIGS[name], recipe)
         return
     config = POKE.learner_config(CONFIGS[name], recipe)
@@ -205,18 +207,20 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
     windows = windows_of(config, recipe, poke_bank)
     if isinstance(config, ObjectRSSMConfig):
         learner.fit_statistics(windows.query_features)
-    if isinstance(config, RSSMConfig):
-        learner.fit_statistics(windows)
+    elif callable(fit_statistics := getattr(learner, "fit_statistics", None)):
+        fit_statistics(windows)
     if config not in CHECKED:  # a recipe changes a learner by its context alone
         check_learner(learner, windows)
         CHECKED.add(config)
-    if isinstance(config, TDSConfig) and recipe.objective.native_on == "recipients":
-        with pytest.raises(ValueError, match="TDS's native loss is of pairs"):
+    if name in ("fcrl", "fcrl-temporal", "tds", "nod-states") and recipe.objective.native_on == "recipients":
+        with pytest.raises(ValueError, match=r"(TDS|NODStates|FCRL)'s native loss is of pairs"):
             training_loss(learner, windows, recipe.objective)
         return
-    if name == "nod-states" and recipe.objective.native_on == "recipients":
-        with pytest.raises(ValueError, match="NOD predicts with the codes of both halves"):
-            training_loss(learner.train(), windows, recipe.objective)
+    if name in ("fcrl", "fcrl-temporal", "tds", "nod-states") and recipe.objective.lambda_x:
+        with pytest.raises(
+            ValueError, match=r"lambda_x is [\d.]+, but (.*FCRL predicts nothing|.* other window already)"
+        ):
+            training_loss(learner, windows, recipe.objective)
         return
     loss, parts = training_loss(learner.train(), windows, recipe.objective)
     loss.backward()

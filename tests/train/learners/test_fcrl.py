@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from state_windows import S, linear, random_windows, shift_scales
 
-from sprii_train.learners import FCRL, FCRLConfig
+from sprii_train.learners import FCRL, FCRLConfig, JEPAConfig, TemporalFCRL, TemporalFCRLConfig
 from sprii_train.learners.fcrl import info_nce
-from sprii_train.protocol import Objective, check_learner, each, encode, training_loss
+from sprii_train.learners.jepa import JEPA
+from sprii_train.protocol import Objective, Windows, check_learner, each, encode, take, training_loss
 
 SMALL = FCRLConfig(width=7, persistent=5, projection=6)
 
@@ -81,11 +83,12 @@ def test_the_native_loss_is_symmetric_over_the_halves():
     own = torch.arange(5)
     torch.testing.assert_close(loss, 0.5 * (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)))
     assert parts["self"] is loss
-    one, _ = training_loss(learner, windows, Objective(native_on="recipients"))
-    torch.testing.assert_close(one, F.cross_entropy(scores.T, own))
-    crossed = training_loss(learner, windows, Objective(lambda_x=1.0))[1]["cross"]
-    itself = F.cross_entropy(p[5:] @ p[5:].T / 0.07, own)
-    assert crossed.item() <= itself.item() + 1e-6  # a donor finds itself
+    by_window = learner.task_loss(learner.predict(codes.z_s, codes.z_p, batch.u), batch.y)
+    torch.testing.assert_close(by_window.mean(), loss)
+    with pytest.raises(ValueError, match="FCRL's native loss is of pairs; legal: 'all'"):
+        training_loss(learner, windows, Objective(native_on="recipients"))
+    with pytest.raises(ValueError, match=r"lambda_x is 1\.0, but FCRL predicts nothing, .*; legal: 0"):
+        training_loss(learner, windows, Objective(lambda_x=1.0))
 
 
 def test_gradients_go_through_both_sides():
@@ -107,7 +110,80 @@ def test_present_and_refused():
     learner, windows = learner_of(), random_windows()
     assert torch.equal(learner.present(windows.observations[:, -1]), learner.prepare(windows).current)
     assert learner.prepare(windows).current.shape == (6, S)
-    with pytest.raises(ValueError, match=r"FCRLConfig\.encoder is 'lstm'; legal: set"):
-        replace(SMALL, encoder="lstm")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"FCRLConfig\.temperature is 0"):
         replace(SMALL, temperature=0.0)
+
+
+# The temporal one
+
+NARROW = JEPAConfig(
+    history=6, embedding=12, persistent=5, current=4, action_feature=4, observation_width=8, width=8, layers=2, heads=2,
+    head_width=8, predictor_width=8, dropout=0.0, sigreg_slices=4,
+)  # fmt: skip
+KINDS = {
+    "states": TemporalFCRLConfig.like(NARROW),
+    "frames": TemporalFCRLConfig.like(replace(NARROW, image=16, stem=(3, 4), norm="snapshot", frames="scaled")),
+}
+
+
+def temporal(kind: str) -> tuple[TemporalFCRL, Windows]:
+    torch.manual_seed(2)
+    learner = TemporalFCRL(KINDS[kind])
+    windows = random_windows(pairs=4, history=6)
+    if kind == "frames":
+        seen, ahead = torch.randint(256, (8, 7, 16, 16)), torch.randint(256, (8, 3, 2, 16, 16))
+        windows = windows._replace(observations=seen.to(torch.uint8), future_observations=ahead.to(torch.uint8))
+    learner.prepare(windows)
+    learner.after_step()
+    return learner, windows
+
+
+def test_the_temporal_sources_sizes():
+    """The JEPA's stem and history encoder, and the projector, which is dropped; no predictor and no z_s."""
+    paper = JEPAConfig(image=128, history=96, norm="snapshot")
+    with torch.device("meta"):
+        learner, jepa = TemporalFCRL(TemporalFCRLConfig.like(paper)), JEPA(paper)
+    sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in learner.named_children()}
+    shared = {name: sum(p.numel() for p in getattr(jepa, name).parameters()) for name in ("encoder", "history")}
+    assert shared == {"encoder": 2_485_664 - 256, "history": 1_862_912}
+    projector = linear(64, 128) + 2 * 128 + linear(128, 64)
+    assert sizes == shared | {"encoder_norm": 256, "current": 0, "projector": projector}
+    assert sum(sizes.values()) == 4_365_408
+    assert (learner.config.temperature, learner.config.projection) == (0.07, 128)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_temporal_loss_by_hand(kind: str):
+    """Of the projected last token of each history, against the other half alone, in evaluation."""
+    learner, windows = temporal(kind)
+    learner.eval()
+    check_learner(learner, windows)
+    batch = learner.prepare(windows)
+    codes = encode(learner, batch)
+    loss, _ = learner.native_loss(batch, codes)
+    layers: Any = learner.projector
+    first, norm, _, last = layers
+    h = (codes.z_p @ first.weight.T + first.bias - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
+    p = (h.clamp(min=0) @ last.weight.T + last.bias).detach().double().numpy()
+    expected = nce_by_hand(p[:4], p[4:], 0.07) + nce_by_hand(p[4:], p[:4], 0.07)
+    assert loss.item() == pytest.approx(np.mean(expected), rel=1e-4)
+    alone = [learner.encode_history(learner.prepare(take(windows, slice(i, i + 1))).history) for i in range(8)]
+    torch.testing.assert_close(codes.z_p, torch.cat(alone), atol=1e-5, rtol=1e-4)
+    no_future = windows._replace(future_observations=windows.future_observations[:, :0])
+    torch.testing.assert_close(learner.prepare(no_future).history[0], batch.history[0])
+    present = windows.observations[:, -1] if kind == "states" else windows.observations[:, -2:]
+    torch.testing.assert_close(learner.present(present), codes.z_s, atol=1e-5, rtol=1e-4)
+    assert (learner.horizon_losses, learner.target) == (None, None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_temporal_weight_learns_and_cross_is_refused(kind: str):
+    learner, windows = temporal(kind)
+    loss, parts = training_loss(learner.train(), windows, Objective(lambda_p=0.1))
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in learner.parameters())
+    assert {"self", "align"} <= parts.keys()
+    with pytest.raises(ValueError, match="but TemporalFCRL predicts nothing"):
+        training_loss(learner, windows, Objective(lambda_x=0.1))
+    with pytest.raises(ValueError, match=r"TemporalFCRLConfig\.context is 'monolithic'; legal: split"):
+        replace(KINDS[kind], context="monolithic")

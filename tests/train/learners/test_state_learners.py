@@ -12,7 +12,7 @@ from sprii_envs.banks import Bank, build
 from sprii_train.analysis.donors import encode_split
 from sprii_train.data import PairedWindows
 from sprii_train.fit import TrainConfig, train_step
-from sprii_train.learners import CaDM, CaDMConfig, DALIConfig, FCRLConfig, NODStatesConfig
+from sprii_train.learners import CaDM, CaDMConfig, DALIConfig, FCRLConfig, NODStatesConfig, TDSConfig, learner_of
 from sprii_train.protocol import Objective, check_learner, encode
 from sprii_train.recipes import RECIPES
 from sprii_train.schedules import Stairs, adam
@@ -79,6 +79,23 @@ def test_it_learns_its_own_task_and_drag(clean_bank: Bank, name: str):
     trained = drag_r2(learner, config, clean_bank)
     assert last < 0.95 * min(first, trivial)
     assert trained > untrained + 0.05
+
+
+@pytest.mark.parametrize("config", [*(config for config, _ in SHORT.values()), TDSConfig()])
+def test_raw_numbers_are_not_trained_on(clean_bank: Bank, config: Any):
+    """Not in silence: a learner without statistics can be looked at, and is refused at its first update."""
+    learner: Any = learner_of(config)[1](config)
+    train = TrainConfig(steps=1, pairs=4)
+    windows = SETTING.data(clean_bank, config, STRUCTURE, pairs=4, seed=0)(0)
+    check_learner(learner, windows)
+    first = {name: value.clone() for name, value in learner.state_dict().items()}
+    with pytest.raises(
+        ValueError, match=rf"{type(learner).__name__} has taken no statistics .* fit_statistics\(windows"
+    ):
+        train_step(learner.train(), windows, Objective(), train.optimizer(learner), train, 0, "fp32")
+    assert all(torch.equal(value, first[name]) for name, value in learner.state_dict().items())
+    learner.fit_statistics(windows)
+    train_step(learner, windows, Objective(), train.optimizer(learner), train, 0, "fp32")
 
 
 @pytest.mark.parametrize("name", ["dali", "fcrl", "nod-states"])

@@ -60,7 +60,9 @@ def test_operations_with_codes_of_any_size(config: TDSConfig, d: int) -> None:
     assert codes.z_p.shape == (8, d)
     rolled = learner.predict(codes.z_s, codes.z_p.roll(1, 0), batch.u)
     assert torch.equal(rolled, learner.predict(codes.z_s, codes.z_p, batch.u)) == (d == 0)
-    loss, _ = training_loss(learner.train(), windows, Objective(lambda_x=0.1))
+    with pytest.raises(ValueError, match=r"lambda_x is 0\.1, but TDS predicts with the code of a pair's other window"):
+        training_loss(learner, windows, Objective(lambda_x=0.1))
+    loss, _ = training_loss(learner.train(), windows, Objective())
     loss.backward()
     assert all(p.grad is not None for p in learner.parameters())
 
