@@ -27,8 +27,8 @@ D_CLEAN_BUDGETS = {
         (0, 1),
         2,
         3_000,
-        "a narrower model (width 64 × 2 layers, no dropout, 128 slices of 9 knots), SIGReg over all times pooled, a rate of 1e-3 "
-        "and 3,000 of the paper's 20,000 steps; these settings were chosen on validation systems",
+        "a narrower model (width 64 × 2 layers, no dropout, 128 slices, 9 knots), SIGReg over all times pooled, a rate "
+        "of 1e-3 and 3,000 of the paper's 20,000 steps; these settings were chosen on validation systems",
         step_seconds=0.05,
     ),
     "paper": Budget(

@@ -28,8 +28,8 @@ POKE_BUDGETS = {
         (0,),
         1,
         2_000,
-        "32 × 32 frames, a stem of 8 × 8 patches with 64 channels, width 64 × 2 layers, no dropout, 128 slices of 9 knots, a rate "
-        "of 1e-3 and 3,000 of the paper's 20,000 steps: too few, see the results",
+        "32 × 32 frames, a stem of 8 × 8 patches with 64 channels, width 64 × 2 layers, no dropout, 128 "
+        "slices, 9 knots, a rate of 1e-3 and 3,000 of the paper's 20,000 steps: too few, see the results",
         step_seconds=0.095,
     ),
     "states": Budget(
@@ -47,8 +47,8 @@ POKE_BUDGETS = {
         (0,),
         1,
         2_000,
-        "numerical states in place of frames, width 64 × 2 layers, no dropout, 128 slices of 9 knots, a rate of 1e-3 and 4,000 of "
-        "the paper's 20,000 steps: what relations do where positions and velocities need not be learned from pixels",
+        "numerical states in place of frames, width 64 × 2 layers, no dropout, 128 slices, 9 knots, a "
+        "rate of 1e-3 and 4,000 of the paper's 20,000 steps: what relations do where positions and velocities need not be learned from pixels",
         step_seconds=0.04,
     ),
     "paper": Budget(
