@@ -48,7 +48,8 @@ POKE_BUDGETS = {
         1,
         2_000,
         "numerical states in place of frames, width 64 × 2 layers, no dropout, 128 slices, 9 knots, a "
-        "rate of 1e-3 and 4,000 of the paper's 20,000 steps: what relations do where positions and velocities need not be learned from pixels",
+        "rate of 1e-3 and 4,000 of the paper's 20,000 steps: what relations do where positions "
+        "and velocities need not be learned from pixels",
         step_seconds=0.04,
     ),
     "paper": Budget(
