@@ -55,7 +55,7 @@ class BatchNorm1d(nn.BatchNorm1d):
         return ((x - mean) * scale + self.bias).to(input.dtype)
 
 
-FUSED = 128
+FUSED = 64
 """Tokens above which the fused kernel of attention is the faster one on CPUs."""
 
 Past = tuple[Tensor, Tensor]
@@ -75,14 +75,9 @@ class CausalBlock(nn.Module):
     def forward(self, x: Tensor, at: Tensor | Literal["last"] | None = None) -> Tensor:
         """(B, T, width) → (B, T, width), or (B, 1, width) of the tokens `at` (B,) or of the last ones."""
         h, t = self.norm1(x), x.shape[1]
-        if at is None and t > FUSED and not (self.training and self.dropout):
-            q, k, v = (self._split(part) for part in self.query_key_value(h).chunk(3, dim=-1))
-            attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(attended.transpose(1, 2).flatten(2))
-            return x + self.down(F.gelu(self.up(self.norm2(x))))
         if at is None:
             q, k, v = self.query_key_value(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-            future = torch.ones(1, t, t, dtype=torch.bool, device=x.device).triu_(1)
+            future = None
         else:
             width = x.shape[-1]
             weight, bias = self.query_key_value.weight, self.query_key_value.bias
@@ -114,22 +109,26 @@ class CausalBlock(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm2(x)))), (k, v)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, future: Tensor | None) -> Tensor:
-        """Plain attention, which at few tokens beats the fused kernel; where `future` (B or 1, 1 or T, T) is not.
+        """Attention to tokens that are not `future` (B, 1, T): without it causal, or of one last query to all.
 
-        On CPUs in float32: the casts around a softmax cost more than products of heads save in bfloat16.
+        On CPUs in float32 but for one query: casts around a softmax, and the fused kernel's backward pass in bfloat16,
+        cost more than bfloat16 saves. At few tokens plain attention beats that kernel, which knows no dropout there.
         """
-        heads = q.shape[:2]
-        if q.device.type == "cpu" and q.shape[2] > 1:
+        b, tokens = len(q), q.shape[2]
+        if q.device.type == "cpu" and tokens > 1:
             q, k, v = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in (q, k, v))
-        q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
-        barred = q.new_zeros(1, 1, k.shape[1])
-        if future is not None:
-            barred = barred.masked_fill(future, float("-inf"))
-            barred = barred.repeat_interleave(self.heads, 0) if len(future) > 1 else barred
         with torch.autocast(q.device.type, enabled=False):
+            if tokens > FUSED and not (self.training and self.dropout):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
+            barred = q.new_zeros(1, tokens, k.shape[1])
+            if future is not None:
+                barred = barred.masked_fill(future, float("-inf")).repeat_interleave(self.heads, 0)
+            elif tokens > 1:
+                barred = barred.fill_(float("-inf")).triu_(1)
             scores = torch.baddbmm(barred, q, k.transpose(1, 2), alpha=q.shape[-1] ** -0.5)
             weights = dropout(scores.softmax(-1), self.dropout, self.training)
-            return (weights @ v).unflatten(0, heads)
+            return (weights @ v).unflatten(0, (b, self.heads))
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)

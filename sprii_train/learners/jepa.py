@@ -172,7 +172,10 @@ class JEPA(nn.Module):
 
     def embed(self, observations: Tensor, future: Tensor) -> Tensor:
         """Histories and targets as in `Windows` → embeddings (B, T + K, embedding), normalised in one pass."""
-        inputs = causal_frames(observations, future) if self.config.image else torch.cat([observations, future], dim=1)
+        if self.config.image:
+            inputs = causal_frames(observations, future, self.config.patch)
+        else:
+            inputs = torch.cat([observations, future], dim=1)
         histories = inputs.shape[1] - future.shape[1]
         if self.observed is not None:
             inputs = self.observed(inputs, histories)

@@ -125,7 +125,7 @@ class Reference(nn.Module):
 
     def embed(self, frames: Tensor) -> Tensor:
         """Frames (B, 1 + T, H, W), the one before the first in front → embeddings (B, T, embedding)."""
-        inputs = causal_frames(frames, frames.new_empty(len(frames), 0, 2, *frames.shape[2:]))
+        inputs = causal_frames(frames, frames.new_empty(len(frames), 0, 2, *frames.shape[2:]), self.config.patch)
         if self.observed is not None:
             inputs = self.observed(inputs, inputs.shape[1])
         return self.encoder_norm(self.encoder(inputs.flatten(0, 1))).unflatten(0, inputs.shape[:2])

@@ -12,9 +12,9 @@ from sprii_train.distributed import pooled
 class ImageStem(nn.Module):
     """Stride-2 convolutions, one a channel count, then a linear projection of the whole map (`app:implementation`).
 
-    Frames (n, 2, H, W) of `causal_frames` → (n, out). The last map is kept whole, because where a disc is must
-    survive. With `patch` the first convolution is of disjoint patches of that side, one matrix product: many times
-    cheaper on CPUs.
+    Frames (n, 2, H, W) of `causal_frames`, or their patches (n, h, w, 2, patch²) → (n, out). The last map
+    is kept whole, because where a disc is must survive. With `patch` the first convolution is of disjoint patches of
+    that side, one matrix product: many times cheaper on CPUs.
     """
 
     def __init__(self, image: int, channels: tuple[int, ...], out: int, patch: int = 0) -> None:
@@ -30,7 +30,9 @@ class ImageStem(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         if self.patch:
-            tiled = F.gelu(self.patches(tiles(frames, self.patch)))
+            if frames.ndim == 4:
+                frames = tiles(frames, self.patch).movedim(1, 3)
+            tiled = F.gelu(self.patches(frames.flatten(3)))
             if not self.convolutions:  # turning the weights to the map's order is cheaper than turning the maps
                 weight = self.project.weight.unflatten(1, (-1, *tiled.shape[1:3])).permute(0, 2, 3, 1).flatten(1)
                 return F.linear(tiled.flatten(1), weight, self.project.bias)
@@ -41,29 +43,35 @@ class ImageStem(nn.Module):
 
 
 def tiles(frames: Tensor, side: int) -> Tensor:
-    """Frames (n, C, H, W) → disjoint patches (n, H / side, W / side, C·side²), rows of a patch one after another."""
+    """Frames (…, H, W) → disjoint patches (…, H / side, W / side, side²), rows of a patch one after another."""
     dtype, row = frames.dtype, side
     if not frames.requires_grad and side * frames.itemsize % 8 == 0 and frames.is_contiguous():
         frames, row = frames.view(torch.int64), side * frames.itemsize // 8  # moved eight bytes at a time
-    moved = frames.unflatten(-1, (-1, row)).unflatten(-3, (-1, side)).permute(0, 2, 4, 1, 3, 5).flatten(3)
-    return moved.view(dtype)
+    return (
+        frames.unflatten(-1, (-1, row)).unflatten(-3, (-1, side)).transpose(-3, -2).contiguous().view(dtype).flatten(-2)
+    )
 
 
-def causal_frames(observations: Tensor, future: Tensor) -> Tensor:
+def causal_frames(observations: Tensor, future: Tensor, patch: int = 0) -> Tensor:
     """Frames of `Windows` → (B, T + K, 2, H, W): each frame in [0, 1], and its difference to the one before.
 
     Args:
         observations: (B, 1 + T, H, W) uint8, the frame before the first in front.
         future: (B, K, 2, H, W) uint8, each target after the frame before it.
+        patch: side of the patches as which they are returned, (B, T + K, H / patch, W / patch, 2, patch²).
     """
     kind = observations.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
+    if patch:  # while they are bytes: memory traffic is half of a cheap stem
+        observations, future = tiles(observations, patch), tiles(future, patch)
     seen, targets = observations.to(dtype).mul_(1.0 / 255.0), future.to(dtype).mul_(1.0 / 255.0)
     b, t, k = len(seen), seen.shape[1] - 1, targets.shape[1]
-    frames = seen.new_empty(b, t + k, 2, *seen.shape[2:])  # written in place: memory traffic is half of a cheap stem
-    frames[:, :t, 0], frames[:, t:, 0] = seen[:, 1:], targets[:, :, 1]
-    torch.sub(seen[:, 1:], seen[:, :-1], out=frames[:, :t, 1])
-    torch.sub(targets[:, :, 1], targets[:, :, 0], out=frames[:, t:, 1])
+    channels = 4 if patch else 2
+    frames = seen.new_empty(b, t + k, *seen.shape[2:channels], 2, *seen.shape[channels:])
+    now, change = frames.unbind(channels)
+    now[:, :t], now[:, t:] = seen[:, 1:], targets[:, :, 1]
+    torch.sub(seen[:, 1:], seen[:, :-1], out=change[:, :t])
+    torch.sub(targets[:, :, 1], targets[:, :, 0], out=change[:, t:])
     return frames
 
 
@@ -136,11 +144,16 @@ class FrameNorm(Snapshot):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def forward(self, frames: Tensor, histories: int) -> Tensor:
-        """Normalise (B, T, channels, H, W) in place; in training, note statistics of the first `histories` of T."""
-        self.note(frames[:, :histories:EVERY], (0, 1, 3, 4))
+        """Normalise (B, T, channels, H, W), or patches (B, T, h, w, channels, n), in place.
+
+        In training, note statistics of the first `histories` of T.
+        """
+        self.note(frames[:, :histories:EVERY], (0, 1, 3, 4) if frames.ndim == 5 else (0, 1, 2, 3, 5))
         scale = torch.where(self.var > 0, self.var + self.eps, 1.0).rsqrt()  # a constant channel is centred alone
-        shape = (-1, 1, 1)
-        return frames.mul_(scale.to(frames.dtype).view(shape)).sub_((self.mean * scale).to(frames.dtype).view(shape))
+        scale, shift = scale.to(frames.dtype).view(-1, 1, 1), (self.mean * scale).to(frames.dtype).view(-1, 1, 1)
+        if frames.ndim == 6:  # a factor for each pixel of a patch: longer loops
+            scale, shift = (x.flatten(1).expand(-1, frames.shape[-1]).contiguous() for x in (scale, shift))
+        return frames.mul_(scale).sub_(shift)
 
     @torch.no_grad()
     def after_step(self) -> None:

@@ -14,8 +14,8 @@ TINY = JEPAConfig(
     sigreg_samples="pooled",
 )  # fmt: skip
 NARROW = JEPAConfig(
-    image=32, stem=(64,), patch=8, frames="scaled", width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128, sigreg_knots=9,
-    sigreg_samples="pooled",
+    image=32, stem=(64,), patch=8, frames="scaled", width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128,
+    sigreg_knots=9, sigreg_samples="pooled",
 )  # fmt: skip
 
 POKE_BUDGETS = {
@@ -28,20 +28,28 @@ POKE_BUDGETS = {
         (0,),
         1,
         2_000,
-        "32 × 32 frames, a stem of 8 × 8 patches with 64 channels, width 64 × 2 layers, no dropout, 128 slices, a rate "
-        "of 1e-3 and 3,000 of the paper's 20,000 steps: too few, see the results",
+        "32 × 32 frames, a stem of 8 × 8 patches with 64 channels, width 64 × 2 layers, no dropout, 128 "
+        "slices, 9 knots, a rate of 1e-3 and 3,000 of the paper's 20,000 steps: too few, see the results",
         step_seconds=0.095,
     ),
     "states": Budget(
         JEPAConfig(
-            observation_dim=8, width=64, layers=2, heads=4, dropout=0.0, sigreg_slices=128, sigreg_knots=9, sigreg_samples="pooled"
+            observation_dim=8,
+            width=64,
+            layers=2,
+            heads=4,
+            dropout=0.0,
+            sigreg_slices=128,
+            sigreg_knots=9,
+            sigreg_samples="pooled",
         ),
         TrainConfig(steps=4_000, learning_rate=1e-3, warmup=100, checkpoint_every=500),
         (0,),
         1,
         2_000,
-        "numerical states in place of frames, width 64 × 2 layers, no dropout, 128 slices, a rate of 1e-3 and 4,000 of "
-        "the paper's 20,000 steps: what relations do where positions and velocities need not be learned from pixels",
+        "numerical states in place of frames, width 64 × 2 layers, no dropout, 128 slices, 9 knots, a "
+        "rate of 1e-3 and 4,000 of the paper's 20,000 steps: what relations do where positions "
+        "and velocities need not be learned from pixels",
         step_seconds=0.04,
     ),
     "paper": Budget(

@@ -40,8 +40,8 @@ SPRING_BUDGETS = {
         (0,),
         2,
         3_000,
-        "32 × 32 frames, a stem of 8 × 8 patches with 64 channels, width 64 × 2 layers, no dropout, 128 slices, 24 "
-        "pairs, a rate of 1e-3 and 1,500 of the paper's 10,000 steps",
+        "32 × 32 frames, a stem of 8 × 8 patches with 64 channels, width 64 × 2 layers, no dropout, 128 "
+        "slices, 9 knots, 24 pairs, a rate of 1e-3 and 1,500 of the paper's 10,000 steps",
         step_seconds=0.19,
     ),
     "paper": Budget(

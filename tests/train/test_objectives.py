@@ -190,7 +190,8 @@ def test_every_second_knot_gives_the_same_gradient(rank: int, scale: float):
     value, expected = sigreg(coarse, directions, knots=9), textbook(fine, directions)
     value.backward()
     expected.backward()
-    assert coarse.grad is not None and fine.grad is not None
+    assert coarse.grad is not None
+    assert fine.grad is not None
     assert value.item() == pytest.approx(expected.item(), rel=2e-3)
     assert float((coarse.grad - fine.grad).norm() / fine.grad.norm()) < 0.01
 

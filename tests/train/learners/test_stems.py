@@ -18,7 +18,7 @@ from sprii_train.checkpoints import read_tensors
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import TrainConfig, fit
 from sprii_train.learners import JEPA
-from sprii_train.learners.stems import EVERY, FrameNorm, ImageStem, SnapshotNorm, causal_frames
+from sprii_train.learners.stems import EVERY, FrameNorm, ImageStem, SnapshotNorm, causal_frames, tiles
 from sprii_train.protocol import Objective, Windows, training_loss
 
 HORIZONS = (1, 4, 16)
@@ -48,6 +48,38 @@ def test_patches_are_a_convolution_whose_stride_is_its_kernel(channels: tuple[in
     for deeper in stem.convolutions:
         x = F.gelu(deeper(x))
     torch.testing.assert_close(stem(frames), stem.project(x.flatten(1)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "side"), [(torch.uint8, 8), (torch.uint8, 4), (torch.bfloat16, 4), (torch.float64, 2)]
+)
+def test_tiles_by_hand(dtype: torch.dtype, side: int):
+    """Pixel (y, x) of a frame is pixel (y mod side, x mod side) of the patch that it lies in."""
+    frames = torch.randint(0, 256, (3, 2, 16, 24)).to(dtype)
+    got = tiles(frames, side)
+    assert got.shape == (3, 2, 16 // side, 24 // side, side * side)
+    for y in range(16):
+        for x in range(24):
+            assert torch.equal(got[..., y // side, x // side, y % side * side + x % side], frames[..., y, x])
+    assert torch.equal(tiles(frames.mT, side), tiles(frames.mT.contiguous(), side))  # frames that are a view
+
+
+def test_causal_frames_as_patches_are_those_frames():
+    """Of the same pixels, normalised alike, and the stem makes of them what it makes of the frames."""
+    seen = torch.randint(0, 256, (3, 6, 16, 16), dtype=torch.uint8)
+    future = torch.randint(0, 256, (3, 2, 2, 16, 16), dtype=torch.uint8)
+    whole, patches = causal_frames(seen, future), causal_frames(seen, future, 8)
+    assert torch.equal(patches, tiles(whole, 8).movedim(2, 4))
+    norms = FrameNorm(), FrameNorm()
+    for norm, frames in zip(norms, (whole, patches), strict=True):
+        norm(frames.clone(), 5)
+        norm.after_step()
+    torch.testing.assert_close(norms[0].mean, norms[1].mean)
+    torch.testing.assert_close(norms[0].var, norms[1].var)
+    whole, patches = norms[0](whole, 5), norms[0](patches, 5)
+    assert torch.equal(patches, tiles(whole, 8).movedim(2, 4))
+    stem = ImageStem(16, (6,), 7, patch=8)
+    torch.testing.assert_close(stem(patches.flatten(0, 1)), stem(whole.flatten(0, 1)))
 
 
 def observed(bank: Bank, env_id: str, episode: int, size: int) -> np.ndarray:
@@ -262,7 +294,7 @@ def test_a_resumed_run_from_pixels_equals_the_uninterrupted_one(poke_bank: Bank,
     by_hand = FrameNorm()
     for step in range(5):
         windows = data(step)
-        by_hand(causal_frames(windows.observations, windows.future_observations), 24)
+        by_hand(causal_frames(windows.observations, windows.future_observations, POKE_LEARNER.patch), 24)
         by_hand.after_step()
     assert torch.equal(by_hand.mean, whole["observed.mean"])
     assert torch.equal(by_hand.var, whole["observed.var"])
