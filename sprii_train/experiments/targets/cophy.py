@@ -197,9 +197,9 @@ def _shown(rows: Sequence[Row], scene: str) -> list[Picture]:
         Picture(
             f"query-{scene}",
             f"One query of {SCENES[scene]}",
-            "Black squares, the given frames, and lines, the rest, are true; dots: predicted with histories of "
-            "the objects' own physics; crosses: with histories of other physics. Readers are given the front end's "
-            "estimates, not the true frames.",
+            "The validation query whose stillest object goes furthest. Black squares, the given frames, and lines, the "
+            "rest, are true; dots: predicted with histories of the objects' own physics; crosses: with histories of "
+            "other physics. Readers are given the front end's estimates, not the true frames.",
             trajectories(shown, axes=(0, 2) if scene == "blocktower" else (0, 1), colours=COLOURS[scene]),
         )
     ]

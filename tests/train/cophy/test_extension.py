@@ -190,7 +190,7 @@ def test_a_donors_code_is_the_mean_of_its_supports(store: Features):
         own = learner.align_codes(learner.encode_history(batch.history), batch)
 
         def code(episode: int, place: int) -> torch.Tensor:
-            poses = torch.from_numpy(store.poses[held.rows[episode]][0])[None]
+            poses = torch.from_numpy(np.array(store.poses[held.rows[episode]][0]))[None]
             return learner.history(poses, torch.from_numpy(held.kind[episode] >= 0)[None])[0, place, :16]
 
         for i in range(4):
