@@ -17,6 +17,7 @@ from sprii_envs.relations import (
     named_kernel,
     named_relation,
 )
+from sprii_train.cophy.pairs import Groups
 from sprii_train.learners.jepa import Context
 from sprii_train.protocol import Objective
 
@@ -170,11 +171,17 @@ class ObjectRecipe(Recipe):
         learner: `jepa`, `cpc`, `rssm` or `cophynet`.
         donors: `related`, `random`, or `none` where nothing of the objective is of pairs, see `cophy.pairs`.
         share: of the updates that the budget has for this learner.
+        groups: of donors whose mean code several recipients get; None is one donor for each object.
+        selected: whether the weights are those of the epoch with the least validation error.
+        judges: arms whose validation errors say whether this one's training is extended, where a budget has a rule.
     """
 
     learner: str = "jepa"
     donors: str = "none"
     share: float = 1.0
+    groups: Groups | None = None
+    selected: bool = False
+    judges: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
@@ -182,6 +189,14 @@ class ObjectRecipe(Recipe):
         check(self, choice, "learner", legal=("jepa", "cpc", "rssm", "cophynet"))
         check(self, choice, "donors", legal=("none", "related", "random"))
         check(self, number, "share", above=0, most=1)
+        check(self, instance, "groups", of=Groups, optional=True)
+        check(self, flag, "selected")
+        check(self, instance, "judges", of=tuple)
+        for name in ("selected", "judges", "groups"):
+            if getattr(self, name) and self.learner != "cophynet":
+                raise ValueError(f"ObjectRecipe.{name} is of the learner {self.learner!r}; legal: of cophynet")
+        if self.groups is not None and self.donors != "related":
+            raise ValueError(f"ObjectRecipe.donors is {self.donors!r} with groups; legal: related")
         paired = self.objective.lambda_p > 0 or self.objective.lambda_x > 0
         if paired != (self.donors != "none"):
             raise ValueError(
@@ -357,13 +372,16 @@ partner's history, from another system's or from its own (`app:coda-sprii`)."""
 _COPHY_ARMS = {"native": "Native", "structure": "Structure", "sprii": "SPRII", "random": "Random"}
 
 
-def _objects(name: str, learner: str, words: str, sprii: Objective, share: float = 1.0) -> list[ObjectRecipe]:
-    """Native, Structure, SPRII and Random of a learner."""
+def _objects(
+    name: str, learner: str, words: str, sprii: Objective, share: float = 1.0, judges: tuple[str, ...] = ()
+) -> list[ObjectRecipe]:
+    """Native, Structure, SPRII and Random of a learner, extended where one of the judges still gains."""
     donors = {"native": "none", "structure": "none", "sprii": "related", "random": "random"}
     return [
         ObjectRecipe(
             f"cophy-{name}-{arm}", f"{words}, {label}", Objective() if donors[arm] == "none" else sprii,
             "monolithic" if arm == "native" else "split", learner=learner, donors=donors[arm], share=share,
+            judges=tuple(f"cophy-{name}-{judge}" for judge in judges),
         )
         for arm, label in _COPHY_ARMS.items()
     ]  # fmt: skip
@@ -382,10 +400,20 @@ COPHY_RECIPES: dict[str, Recipe] = _named(
     *_objects("rssm", "rssm", "RSSM", _one_way(0.0, 1.0)),
     *_objects("net", "cophynet", "CoPhyNet", _NET),
     ObjectRecipe("cophy-net-cross", "CoPhyNet, Cross", _one_way(0.0, 0.1), learner="cophynet", donors="related"),
-    *_objects("net50", "cophynet", "CoPhyNet, half", _NET, share=0.5),
+    ObjectRecipe(
+        "cophy-net-s1",
+        "CoPhyNet, SPRII S1",
+        _one_way(0.1, 1.0),
+        learner="cophynet",
+        donors="related",
+        groups=Groups(),
+        selected=True,
+    ),
+    *_objects("net50", "cophynet", "CoPhyNet, half", _NET, share=0.5, judges=("native", "sprii")),
 )
 """Objects of CoPhy (`app:cophy-profile`): four arms of each learner; CoPhyNet's relation is Align + Cross, the others'
-Cross. J2 is the JEPA with half the updates and a weight of Cross of 0.3."""
+Cross. J2 is the JEPA with half the updates and a weight of Cross of 0.3. S1 is CoPhyNet with λx 1 and λp 0.1, codes of
+five supports averaged, and the best epoch; net50 has half the updates, or what a budget's `Extension` decides."""
 
 SWIMMER_RECIPES: dict[str, Recipe] = _named(
     SegmentRecipe("swimmer-jepa", "Persistent-JEPA", Objective(), first=66113, resampling=89201),

@@ -5,7 +5,7 @@ their whole scenes (learner zoo of CoPhy). Everything that is drawn is a pure fu
 """
 
 import copy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sprii_envs.arguments import choice, integer, shown
+from sprii_envs.arguments import check, choice, instance, integer, shown
 from sprii_envs.checks import whole as whole_numbers
 from sprii_envs.relations.streams import CANDIDATES, PAIRS, WINDOWS, below, stream
+from sprii_train.cophy.supports import distinct
 from sprii_train.cophy.windows import ObjectWindows
 
 Array = NDArray[Any]
@@ -137,7 +138,7 @@ class Members:
         self._order = np.argsort(unit, kind="stable")
         _, group, counts = np.unique(unit, return_inverse=True, return_counts=True)
         first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        self._first, self.counts = first[group], counts[group]
+        self.unit, self._first, self.counts = group, first[group], counts[group]
         self._place = np.empty(len(unit), np.int64)
         self._place[self._order] = np.arange(len(unit)) - self._first[self._order]
 
@@ -149,14 +150,49 @@ class Members:
         """The cell of the other that is drawn, 0 … others − 1."""
         return self._order[self._first[cells] + drawn + (drawn >= self._place[cells])]
 
+    def apart(self, cells: Rows, uniform: Array) -> Rows:
+        """Distinct cells (n, k) of a unit, none of those given, by uniform numbers (k, n) in [0, 1).
+
+        Args:
+            cells: (n, m), of one unit each, −1 behind the last.
+        """
+        given = cells >= 0
+        drawn = distinct(uniform, self.counts[cells[:, 0]] - given.sum(1)).T
+        far = np.iinfo(np.int64).max
+        for place in np.sort(np.where(given, self._place[cells], far), axis=1).T:
+            drawn = drawn + (drawn >= place[:, None])
+        return self._order[self._first[cells[:, :1]] + drawn]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Recipients whose focal objects share donors; the defaults are the paper's S1 of CoPhyNet.
+
+    Attributes:
+        supports: episodes whose codes' mean an object gets.
+        recipients: at most, that get those of one group, drawn once.
+        batch: groups of a batch, where all are full.
+    """
+
+    supports: int = 5
+    recipients: int = 3
+    batch: int = 10
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        check(self, integer, "supports", "recipients", "batch", least=1)
+
 
 class Epoch(NamedTuple):
-    """What an epoch gives: n recipients in order, their focal objects, and donors by object (−1: no object)."""
+    """What an epoch gives: n recipients in order, their focal objects, and donors by object (−1: no object).
+
+    With `Groups` an object has several donors, along a last axis.
+    """
 
     recipient: Rows  # (n,) rows of the split
     focal: Rows  # (n,) objects
-    donor: Rows  # (n, O) rows of the split
-    place: Rows  # (n, O) objects of these
+    donor: Rows  # (n, O) or (n, O, supports) rows of the split
+    place: Rows  # as many objects of these
 
 
 class PairedObjects:
@@ -167,21 +203,37 @@ class PairedObjects:
         donors: `related`: of the recipient's unit, each object's drawn by itself; `random`: these, permuted over the
             epoch within a slot, kind and gravity, and never the recipient itself; `none`: 2 · pairs recipients.
         pairs: recipients of a batch with donors.
+        groups: of related donors; None is one donor for each object.
 
-    Epochs follow one another without a gap, so a batch may end one and begin the next.
+    Epochs follow one another without a gap, so a batch may end one and begin the next. Members of a group follow one
+    another; it has fewer than `Groups.recipients` where an epoch leaves a unit with fewer, or the unit has too few
+    others to be their supports.
 
     Raises:
-        ValueError: for other donors, or where no episode has donors for all of its objects.
+        ValueError: for other donors, groups of donors that are not related, or where no episode has donors for all of
+            its objects.
     """
 
-    def __init__(self, episodes: ObjectEpisodes, *, donors: str = "none", pairs: int = 32, seed: int = 0) -> None:
+    def __init__(
+        self,
+        episodes: ObjectEpisodes,
+        *,
+        donors: str = "none",
+        pairs: int = 32,
+        seed: int = 0,
+        groups: Groups | None = None,
+    ) -> None:
         self.episodes, self.donors = episodes, choice("donors", donors, legal=DONORS)
         self.pairs, self.seed = integer("pairs", pairs, least=1), integer("seed", seed)
+        self.groups = None if groups is None else instance("groups", groups, of=Groups)
+        if groups is not None and donors != "related":
+            raise ValueError(f"donors are {donors!r} with groups; legal: related")
         self._members = Members(episodes)
-        lone = self._members.counts.reshape(episodes.unit.shape) < 2
+        lone = self._members.counts.reshape(episodes.unit.shape) <= (1 if groups is None else groups.supports)
         self.eligible = np.flatnonzero(~(lone & episodes.active).any(axis=1) & episodes.active.any(axis=1))
         if not len(self.eligible):
-            raise ValueError(f"none of {len(lone):,} episodes has a donor for each of its objects; legal: more of them")
+            each = "a donor" if groups is None else f"{groups.supports} donors"
+            raise ValueError(f"none of {len(lone):,} episodes has {each} for each of its objects; legal: more of them")
         self._own = slice(None)
         self._epoch = lru_cache(maxsize=2)(self._drawn)
 
@@ -192,13 +244,14 @@ class PairedObjects:
 
     def identity(self) -> dict[str, Any]:
         """What the batches depend on; `fit` keeps it with the run."""
-        return {
+        told = {
             "episodes": self.episodes.fingerprint,
             "donors": self.donors,
             "recipients": len(self.eligible),
             "pairs": self.pairs,
             "seed": self.seed,
         }
+        return told if self.groups is None else told | {"groups": asdict(self.groups)}
 
     def shard(self, rank: int, world: int) -> "PairedObjects":
         """The same batches, of which one rank's share of the recipients is read."""
@@ -218,6 +271,8 @@ class PairedObjects:
         recipient = rng.permutation(self.eligible)
         chance = np.where(active[recipient], rng.random((len(recipient), o)), -1.0)
         focal = chance.argmax(axis=1)
+        if self.groups is not None:
+            return self._grouped(self.groups, recipient, focal, epoch)
         n, at = np.nonzero(active[recipient])  # by recipient, then by object
         cells = recipient[n] * o + at
         donor = self._members.other(cells, below(stream(self.seed, epoch, WINDOWS), self._members.others(cells)))
@@ -226,6 +281,26 @@ class PairedObjects:
             donor = permuted(donor, donor // o, cells // o, stratum, stream(self.seed, epoch, CANDIDATES))
         rows, places = (np.full((len(recipient), o), -1, np.int64) for _ in range(2))
         rows[n, at], places[n, at] = donor // o, donor % o
+        return Epoch(recipient, focal, rows, places)
+
+    def _grouped(self, groups: Groups, recipient: Rows, focal: Rows, epoch: int) -> Epoch:
+        """Recipients in order of their groups, whose focal objects share supports; other objects have their own."""
+        members, o, rng = self._members, self._members.objects, stream(self.seed, epoch, CANDIDATES)
+        run = _runs(members, recipient * o + focal, groups)
+        order = np.argsort(rng.permutation(run.max() + 1)[run], kind="stable")  # members of a group together
+        recipient, focal, run = recipient[order], focal[order], run[order]
+        begins = np.r_[True, run[1:] != run[:-1]]
+        group = np.cumsum(begins) - 1
+        own = np.full((group[-1] + 1, groups.recipients), -1)
+        own[group, np.arange(len(group)) - np.flatnonzero(begins)[group]] = recipient * o + focal
+        active = self.episodes.active[recipient]
+        n, at = np.nonzero(active)
+        cells, shared = recipient[n] * o + at, at == focal[n]
+        drawn = stream(self.seed, epoch, WINDOWS).random((groups.supports, len(cells)))
+        donors = members.apart(cells[:, None], drawn)
+        donors[shared] = members.apart(own, drawn[:, shared][:, begins])[group]
+        rows, places = (np.full((*active.shape, groups.supports), -1, np.int64) for _ in range(2))
+        rows[n, at], places[n, at] = donors // o, donors % o
         return Epoch(recipient, focal, rows, places)
 
     def batch(self, step: int) -> Epoch:
@@ -246,11 +321,17 @@ class PairedObjects:
         if self.donors == "none":
             return own
         given = self.given(drawn, own)
+        if self.groups is not None:  # a recipient's mean is of its own code
+            own = own._replace(video=_same(own.video, self.groups), place=_same(own.place, self.groups))
         empty = given.features.shape[1] - 1  # of recipients, who have their own video alone
         padded = own._replace(
             **{name: _padded(getattr(own, name), empty) for name in ("features", "poses", "seen")}
         )  # fmt: skip
         return ObjectWindows(*(torch.cat(pair) for pair in zip(given, padded, strict=True)))
+
+    def windows(self, rows: Rows) -> ObjectWindows:
+        """Episodes (n,) with their own videos, each with its first object for the focal one."""
+        return self.read(Epoch(rows, self.episodes.active[rows].argmax(1), *(np.empty((0, 0), np.int64),) * 2))
 
     def read(self, drawn: Epoch) -> ObjectWindows:
         """Recipients with their own video AB."""
@@ -276,18 +357,29 @@ class PairedObjects:
 
     def given(self, drawn: Epoch, own: ObjectWindows) -> ObjectWindows:
         """The recipients' queries with each object's code from its donor's video."""
-        e, (n, o) = self.episodes, drawn.donor.shape
-        there = drawn.donor >= 0
-        videos = np.maximum(drawn.donor, 0)
+        e, n, shape = self.episodes, len(drawn.donor), drawn.donor.shape[1:]
+        donor = drawn.donor.reshape(n, -1)
+        there, videos = donor >= 0, np.maximum(donor, 0)
         seen = (e.kind[videos] >= 0) & there[..., None]
         blank = ~there[..., None, None, None]
         return own._replace(
             features=_tensor(np.where(blank, 0, e.features[e.rows[videos], 0])),
             poses=_tensor(np.where(blank, 0, e.poses[e.rows[videos], 0]), np.float32),
             seen=_tensor(seen),
-            video=torch.arange(o).expand(n, o).clone(),
+            video=torch.arange(donor.shape[1]).view(shape).expand(n, *shape).clone(),
             place=_tensor(np.maximum(drawn.place, 0)),
         )
+
+
+def _runs(members: Members, cells: Rows, groups: Groups) -> Rows:
+    """Groups (n,) of focal cells (n,), numbered from 0: as many of a unit as it has others for, in the given order."""
+    unit, counts = members.unit[cells], members.counts[cells]
+    most = np.minimum(groups.recipients, counts - groups.supports)
+    order = np.argsort(unit, kind="stable")
+    _, first, sizes = np.unique(unit[order], return_index=True, return_counts=True)
+    within = np.empty(len(cells), np.int64)
+    within[order] = np.arange(len(cells)) - np.repeat(first, sizes)
+    return np.unique(np.column_stack([unit, within // most]), axis=0, return_inverse=True)[1].ravel()
 
 
 def permuted(donor: Array, source: Rows, recipient: Rows, stratum: Rows, rng: np.random.Generator) -> Rows:
@@ -322,6 +414,10 @@ def permuted(donor: Array, source: Rows, recipient: Rows, stratum: Rows, rng: np
     found = np.empty_like(donor)
     found[order] = donor[dealt]
     return found
+
+
+def _same(values: Tensor, groups: Groups) -> Tensor:
+    return values.unsqueeze(-1).expand(*values.shape, groups.supports).clone()
 
 
 def _padded(values: Tensor, videos: int) -> Tensor:

@@ -21,8 +21,8 @@ class ObjectWindows(NamedTuple):
     features: Tensor  # (B, V, T, O, F) of the videos that a row's persistent codes are read from
     poses: Tensor  # (B, V, T, O, 3) estimated positions in them
     seen: Tensor  # (B, V, O) bool, objects of each video; all False where a row has fewer than V
-    video: Tensor  # (B, O) int64: object o's code is read from this video …
-    place: Tensor  # (B, O) int64: … at this object of it
+    video: Tensor  # (B, O) int64: object o's code is read from this video, or (B, O, K), the mean of K videos …
+    place: Tensor  # the same: … at this object of it
     query_features: Tensor  # (B, T, O, F) of the query, whole: operations read its first `GIVEN` frames
     query_poses: Tensor  # (B, T, O, 3) estimated
     active: Tensor  # (B, O) bool, objects of the query
@@ -42,11 +42,12 @@ class ObjectWindows(NamedTuple):
         return each(self, lambda tensor: tensor.to(device))
 
 
-def check_windows(windows: ObjectWindows, *, features: int | None = None) -> None:
+def check_windows(windows: ObjectWindows, *, features: int | None = None, means: bool = False) -> None:
     """Shapes, types and references of a batch.
 
     Args:
         features: numbers of an object in a frame; None is any.
+        means: whether an object may have several videos.
 
     Raises:
         ValueError: naming the field and what is legal.
@@ -61,8 +62,9 @@ def check_windows(windows: ObjectWindows, *, features: int | None = None) -> Non
         found = tuple(w.query_features.shape)
         raise ValueError(f"query_features have shape {found}; legal: ({b}, T, {o}, {f}), T at least {GIVEN + 1}")
     q = w.query_features.shape[1]
+    several = w.video.shape[2:3] if means else ()
     legal = {
-        "poses": (b, v, t, o, 3), "seen": (b, v, o), "video": (b, o), "place": (b, o),
+        "poses": (b, v, t, o, 3), "seen": (b, v, o), "video": (b, o, *several), "place": (b, o, *several),
         "query_features": (b, q, o, f), "query_poses": (b, q, o, 3), "active": (b, o), "slot": (b, o), "kind": (b, o),
         "focal": (b,), "positions": (b, q, o, 3), "still": (b, q, o),
     }  # fmt: skip
@@ -81,11 +83,11 @@ def check_windows(windows: ObjectWindows, *, features: int | None = None) -> Non
             raise ValueError(f"{name} are {indices.min().item()} to {indices.max().item()}; legal: 0 to {most - 1}")
     if not bool(w.active.gather(1, w.focal[:, None]).all()):
         raise ValueError("focal names an object that is not active; legal: active ones")
-    if bool((w.active & ~at_source(w.seen, w)).any()):
+    if bool((w.active & ~at_source(w.seen, w).view(b, o, -1).all(-1)).any()):
         raise ValueError("an active object's code is of an object that is not in its video; legal: those in `seen`")
 
 
 def at_source(values: Tensor, windows: ObjectWindows) -> Tensor:
-    """What (B, V, O, …) says of the object that each object's code is read from: (B, O, …)."""
-    rows = torch.arange(len(values), device=values.device)[:, None]
+    """What (B, V, O, …) says of the object that each object's code is read from: (B, O, …), or (B, O, K, …) of K."""
+    rows = torch.arange(len(values), device=values.device).view(-1, *[1] * (windows.video.ndim - 1))
     return values[rows, windows.video, windows.place]

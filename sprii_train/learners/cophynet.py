@@ -127,13 +127,14 @@ class CoPhyNet(nn.Module):
     def prepare(self, windows: ObjectWindows) -> Batch:
         """The codes (B, O, width) of the videos that a row's objects are told by, the query and what becomes of it."""
         w, given = windows, self.config.given
-        check_windows(w)
+        check_windows(w, means=True)
         if given >= w.query_poses.shape[1]:
             raise ValueError(f"a query has {w.query_poses.shape[1]} frames; legal: more than the {given} given")
         used = w.seen.any(-1)
         codes = w.poses.new_zeros(*w.seen.shape, self.config.width)
         codes[used] = self.history(w.poses[used].float(), w.seen[used]).to(codes.dtype)
-        own = at_source(codes, w) * w.active.unsqueeze(-1)
+        told = at_source(codes, w)
+        own = (told if w.video.ndim == 2 else told.mean(2)) * w.active.unsqueeze(-1)  # of several supports: their mean
         moves = (~w.still[:, given:]).to(w.positions.dtype)
         outcome = Outcome(w.positions[:, given:], moves, w.active, w.focal)
         return Batch(history=own, current=own, u=Query(w.query_poses, w.active), y=outcome)

@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 from numpy.typing import NDArray
 
 from sprii_envs.cophy.objects import PALETTE
 
 COLOURS = {"Native": "#7f7f7f", "Structure": "#4c72b0", "SPRII": "#2a8c55", "Random": "#c44e52"}
+STYLES = ("-", "--", ":")
 Array = NDArray[np.floating]
 
 
@@ -80,6 +83,7 @@ def episode_pairs(errors: Mapping[str, Array], own: str) -> Figure:
     for label, values in errors.items():
         first.plot(np.sort(values), np.linspace(0, 1, len(values)), color=colour(label), label=label)
     first.set_xscale("log")
+    _marked(first.xaxis, low, high)
     first.set_xlabel("error, m²")
     first.set_ylabel("share of recipients")
     first.legend(frameon=False, fontsize=8)
@@ -88,11 +92,20 @@ def episode_pairs(errors: Mapping[str, Array], own: str) -> Figure:
         axis.plot([low, high], [low, high], color="black", linewidth=0.8)
         axis.set_xscale("log")
         axis.set_yscale("log")
+        _marked(axis.xaxis, low, high)
+        _marked(axis.yaxis, low, high)
         axis.set_xlabel(f"{label}, m²")
         share = float((errors[own] < errors[label]).mean())
         axis.set_title(f"{own} lower in {share:.0%}", fontsize=10)
     others[0].set_ylabel(f"{own}, m²")
     return figure
+
+
+def _marked(axis: Axis, low: float, high: float) -> None:
+    """Plain numbers at 1, 2 and 5 of a logarithmic axis, at powers of ten where these would be many."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_locator(NullLocator())
 
 
 def trajectories(
@@ -109,7 +122,7 @@ def trajectories(
     columns = min(4, len(shown))
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(3.2 * columns, 3.3 * rows), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False)
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for panel in panels.flat[len(shown) :]:
         panel.set_visible(False)
     for panel, (label, found) in zip(panels.flat, shown.items(), strict=False):
@@ -126,6 +139,8 @@ def trajectories(
         panel.set_aspect("equal")
         panel.set_xlabel("xyz"[a] + ", m")
         panel.set_ylabel("xyz"[b] + ", m")
+        panel.locator_params(axis="x", nbins=4)
+        panel.label_outer()
     return figure
 
 
@@ -133,20 +148,28 @@ def rssm_course(courses: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
     """KL over training, and the share of it that free nats hold.
 
     Args:
-        courses: arm → logged rows with `step`, `kl` and perhaps `free_nats`, that share.
+        courses: arm → logged rows with `step`, `kl` and perhaps `free_nats`, that share. What labels begin with, up to
+            a comma, tells lines of one colour apart.
     """
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    figure = Figure(figsize=(11, 3.2), layout="constrained")
+    styles = dict(zip(dict.fromkeys(label.split(",")[0] for label in courses), STYLES, strict=False))
     left, right = figure.subplots(1, 2)
     for label, rows in courses.items():
         steps = [row["step"] for row in rows]
         for axis, name in ((left, "kl"), (right, "free_nats")):
             if name in rows[0]:
-                axis.plot(steps, [row[name] for row in rows], color=colour(label), label=label)
-    left.axhline(1.0, color="black", linewidth=0.8, linestyle="--")
-    left.set_ylabel("KL, nats; dashed: free nats")
+                axis.plot(
+                    steps,
+                    [row[name] for row in rows],
+                    styles.get(label.split(",")[0], "-"),
+                    color=colour(label),
+                    label=label,
+                )
+    left.axhline(1.0, color="black", linewidth=0.8)
+    left.set_ylabel("KL, nats; black: free nats")
     right.set_ylabel("share below the free nats")
     for axis in (left, right):
         axis.set_xlabel("update")
         axis.spines[["top", "right"]].set_visible(False)
-    left.legend(frameon=False, fontsize=8)
+    figure.legend(*left.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
     return figure

@@ -3,8 +3,10 @@
 The published profile is `app:cophy-profile`.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+import hashlib
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,23 +14,31 @@ import numpy as np
 import torch
 from torch import nn
 
-from sprii_envs.arguments import check, number
+from sprii_envs.arguments import check, instance, number
 from sprii_envs.banks import Store
 from sprii_envs.cophy.objects import FRAMES, PROPERTIES, QUERY
 from sprii_envs.cophy.protocols import SPLITS, CoPhyProtocol
+from sprii_envs.files import lock
+from sprii_train import distributed
+from sprii_train.checkpoints import CheckpointError
 from sprii_train.cophy.episodes import features_in, rows_of, training, truth
 from sprii_train.cophy.frontend import FrontEndConfig
 from sprii_train.cophy.pairs import ObjectEpisodes, PairedObjects, relation_units
+from sprii_train.extension import Extension
 from sprii_train.fit import ENGINE, TrainConfig, fit, resolve_precision
+from sprii_train.identity import cell_code
 from sprii_train.learners import LEARNERS, learner_of
 from sprii_train.learners.cophynet import CoPhyNetConfig
 from sprii_train.learners.object_jepa import ObjectJEPAConfig
 from sprii_train.protocol import check_learner
-from sprii_train.recipes import ObjectRecipe, Recipe
+from sprii_train.recipes import COPHY_RECIPES, ObjectRecipe, Recipe
 from sprii_train.records import Report, read_rows, training_seconds
+from sprii_train.selection import Selection
 from sprii_train.settings.base import SMOKE_NOTE, Budget, Setting, listed, with_context
 from sprii_train.settings.perceived import Perceived
 
+BEST = "best.safetensors"
+"""The file of weights and validation errors, see `Selection`."""
 STATISTICS = 256
 """Training pairs that features are standardised by, where a learner does it."""
 
@@ -41,23 +51,28 @@ class ObjectTraining(TrainConfig):
         steps: updates; a recipe may have a share of them.
         pairs: recipients of a batch, with donors or without.
         net_rate: of CoPhyNet, which is trained by Adam without clipping.
+        extension: of recipes with judges, whose share it replaces; None keeps the share.
     """
 
     pairs: int = 32
     weight_decay: float = 1e-4
     warmup: int = 0
     net_rate: float = 1e-3
+    extension: Extension | None = None
 
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
         super().__post_init__()
         check(self, number, "net_rate", above=0)
+        check(self, instance, "extension", of=Extension, optional=True)
 
     def spent(self, recipe: Recipe) -> TrainConfig:
         """Of one arm: as many recipients in a batch whether or not there are donors."""
         given: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(TrainConfig)}
         given["steps"] = max(1, round(self.steps * getattr(recipe, "share", 1.0)))
         given["pairs"] = self.pairs if getattr(recipe, "donors", "none") != "none" else self.pairs // 2
+        if (groups := getattr(recipe, "groups", None)) is not None:
+            given["pairs"] = groups.batch * groups.recipients
         if getattr(recipe, "learner", "jepa") == "cophynet":
             given |= {"learning_rate": self.net_rate, "weight_decay": 0.0, "clip": 1e9, "precision": "fp32"}
         given["rates"] = ((0, given["learning_rate"]),)
@@ -86,10 +101,13 @@ class ObjectSetting(Setting):
             shared |= {"latent": max(1, config.persistent // 2), "decoder": config.projection}
         return with_context(cls(**shared), recipe, len(self.properties))
 
-    def data(self, store: Store, config: Any, recipe: Recipe, *, pairs: int, seed: int) -> Callable[[int], Any]:
+    def data(self, store: Store, config: Any, recipe: Recipe, *, pairs: int, seed: int) -> PairedObjects:
         """Training batches of a recipe: the same recipients, in the same order, in all of them."""
         episodes = training(features_in(store), self.episodes(store, "train"))
-        return PairedObjects(episodes, donors=getattr(recipe, "donors", "none"), pairs=pairs, seed=seed)
+        return PairedObjects(
+            episodes, donors=getattr(recipe, "donors", "none"), pairs=pairs, seed=seed,
+            groups=getattr(recipe, "groups", None),
+        )  # fmt: skip
 
     def fresh(self, store: Store, config: Any) -> nn.Module:
         """A learner with first weights, told how features are distributed if it asks."""
@@ -107,20 +125,76 @@ class ObjectSetting(Setting):
         store: Store,
         recipe: Recipe,
         config: Any,
-        train: Any,
+        train: ObjectTraining,
         folder: Path,
         *,
         identity: dict[str, Any],
         progress: Report,
     ) -> nn.Module:
-        """The learner of a config after the updates of its recipe."""
+        """The learner of a config after the updates of its recipe.
+
+        With judges and a budget's `Extension` these are decided on validation errors of the judges, which are trained
+        for the first epochs in folders beside this one that all arms share.
+        """
+        spent, data = self._batches(store, config, recipe, train)
+        epoch, rule, best = epoch_of(data), train.extension, None
+        if isinstance(recipe, ObjectRecipe) and recipe.judges and rule is not None:
+            curves = [self._judged(store, COPHY_RECIPES[judge], train, rule, folder.parent) for judge in recipe.judges]
+            spent = replace(spent, steps=epoch * rule.epochs(curves))
+            identity = identity | {"judges": curves}
+        if isinstance(recipe, ObjectRecipe) and recipe.selected:
+            best = self._validated(store, folder, min(epoch, spent.steps))
+        learner = self._fitted(store, recipe, config, spent, data, folder, best, identity=identity, progress=progress)
+        if best is not None:
+            learner.load_state_dict(best.kept()[1])
+        return learner
+
+    def _judged(self, store: Store, judge: Recipe, train: ObjectTraining, rule: Extension, root: Path) -> list[float]:
+        """Validation errors of a judge in the first epochs of a rule, from its folder if it is there."""
+        config = self.learner_config(None, judge)
+        spent, data = self._batches(store, config, judge, train)
+        epoch = epoch_of(data)
+        known = [store.fingerprint, repr(judge), self.law(train), cell_code(*self.code())]
+        name = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:10]
+        folder = root / f"{self.name}-{judge.name}-judge-seed{train.seed}-{name}"
+        watched = self._validated(store, folder, epoch * rule.every)
+        with ExitStack() as stack:  # another worker may be training it for another arm
+            distributed.first(lambda: stack.enter_context(lock(folder / ".lock", error=CheckpointError)))
+            if not watched.path.exists() or len(watched.kept()[0]) < rule.first // rule.every:
+                spent = replace(spent, steps=epoch * rule.first)
+                self._fitted(store, judge, config, spent, data, folder, watched, identity={"judge": known})
+            return watched.kept()[0]
+
+    def _batches(
+        self, store: Store, config: Any, recipe: Recipe, train: ObjectTraining
+    ) -> tuple[TrainConfig, PairedObjects]:
         spent = train.spent(recipe)
-        data = self.data(store, config, recipe, pairs=spent.pairs, seed=spent.seed)
+        return spent, self.data(store, config, recipe, pairs=spent.pairs, seed=spent.seed)
+
+    def _validated(self, store: Store, folder: Path, every: int) -> Selection:
+        """Validation errors of a learner in training, and its weights at the least of them."""
+        held = training(features_in(store), self.episodes(store, "validation"))
+        return Selection(lambda learner: position_error(learner, held), folder / BEST, every, 1, 1)
+
+    def _fitted(
+        self,
+        store: Store,
+        recipe: Recipe,
+        config: Any,
+        spent: TrainConfig,
+        data: Any,
+        folder: Path,
+        watched: Selection | None,
+        *,
+        identity: dict[str, Any],
+        progress: Report | None = None,
+    ) -> nn.Module:
         torch.manual_seed(spent.seed)
         learner = self.fresh(store, config)
         return fit(
-            learner, data, recipe.objective, spent, folder, identity=identity, progress=progress, tensorboard=False
-        )
+            learner, data, recipe.objective, spent, folder, identity=identity, progress=progress, tensorboard=False,
+            diagnostics=() if watched is None else (watched,),
+        )  # fmt: skip
 
     def check_learner(self, store: Store, recipe: Recipe, config: Any) -> None:
         """Try a learner's operations on a few pairs of a recipe, before anything is trained; see `Setting`."""
@@ -128,7 +202,8 @@ class ObjectSetting(Setting):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             learner: Any = self.fresh(store, config)
-            check_learner(learner, self.data(store, config, recipe, pairs=self.tried, seed=0)(0))
+            windows: Any = self.data(store, config, recipe, pairs=self.tried, seed=0)(0)
+            check_learner(learner, windows)
 
     def seconds(self, folder: Path, train: Any) -> float:
         """Seconds that the finished source in a folder has trained, of whichever share of the updates."""
@@ -161,12 +236,18 @@ class ObjectSetting(Setting):
     def facts(self, budget: Budget) -> dict[str, str]:
         """What a report says of a budget, its pairs and its front end."""
         train, seeds = budget.train, ", ".join(map(str, budget.sources))
+        half = "half as many of j2 and net50"
+        if (rule := train.extension) is not None:
+            half = (
+                f"half as many of j2; {rule.first} epochs of net50, {rule.most} if the validation error of its Native "
+                f"or SPRII falls by {rule.gain:.0%} or more from epoch {rule.first - rule.every} to {rule.first}"
+            )
         made = self.store if budget.store is None else budget.store
         assert isinstance(made, Perceived)
         protocol = made.protocol
         return {
-            "Budget": f"{train.steps:,} updates of {train.pairs} recipients, half as many of j2 and net50; seeds "
-            f"of sources and readers: {seeds}; {budget.note}",
+            "Budget": f"{train.steps:,} updates of {train.pairs} recipients, {half}; seeds of sources and "
+            f"readers: {seeds}; {budget.note}",
             "Learner": listed(budget.learner, but=("context",)),
             "Training": f"AdamW, rate {train.learning_rate:g}, decay {train.weight_decay:g}, clip {train.clip:g}; "
             f"CoPhyNet: Adam, rate {train.net_rate:g}, no clip ({resolve_precision(train)})",
@@ -174,6 +255,30 @@ class ObjectSetting(Setting):
             f"test; {protocol.objects} objects",
             "Front end": listed(made.frontend, but=("checkpoint_every", "log_every", "seed", "device")),
         }
+
+
+@torch.no_grad()
+def position_error(learner: Any, episodes: ObjectEpisodes, chunk: int = 256) -> float:
+    """Mean squared error in m² of CoPhyNet's predictions with each episode's own code, mean over all episodes.
+
+    Args:
+        episodes: of a split; those without an object in both videos are left out.
+    """
+    data = PairedObjects(replace(episodes, features=episodes.features[..., :0]))  # it reads positions alone
+    rows, total = np.flatnonzero(episodes.active.any(1)), 0.0
+    device = next(learner.parameters()).device
+    for first in range(0, len(rows), chunk):
+        batch = learner.prepare(data.windows(rows[first : first + chunk]).to(device))
+        codes = learner.encode_current(batch.current), learner.encode_history(batch.history)
+        found = learner.predict(*codes, batch.u)[..., :3]
+        squared = (found - batch.y.positions).square().mean((1, 3)).double()
+        total += float(((squared * batch.y.active).sum(1) / batch.y.active.sum(1)).sum())
+    return total / len(rows)
+
+
+def epoch_of(data: PairedObjects) -> int:
+    """Updates of an epoch."""
+    return -(-len(data.eligible) // data.recipients)
 
 
 OBJECTS = {"balls": 4, "collision": 2, "blocktower": 3}
@@ -226,7 +331,8 @@ def _budgets(scene: str) -> dict[str, Budget]:
         "paper": Budget(
             ObjectJEPAConfig(),
             ObjectTraining(
-                steps=_updates(whole.train, EPOCHS, BATCH), log_every=100, checkpoint_every=1_000, precision="bf16"
+                steps=_updates(whole.train, EPOCHS, BATCH), log_every=100, checkpoint_every=1_000, precision="bf16",
+                extension=Extension(),
             ),
             (0, 1, 2), 1, _updates(whole.train, EPOCHS, READER_BATCH),
             "the published sizes and budgets; scenes, pictures and front end are ours",

@@ -130,12 +130,18 @@ def _with_gravity(r2: Mapping[str, float]) -> dict[str, float]:
 
 @torch.no_grad()
 def shown(bench: Bench, reader: Reader, encoded: Encoded) -> dict[str, NDArray[Any]]:
-    """Of the first validation recipient with wrong histories: its true given frames, the rest, and two predictions."""
+    """Of a validation recipient with wrong histories: its true given frames, the rest, and two predictions.
+
+    It is the one whose stillest object goes furthest after the given frames.
+    """
     rows = bench.supports.rows("validation", SUPPORTS)
     matched, wrong = (draw(SUPPORTS, seed=reader.seed) for draw in (bench.supports.matched, bench.supports.wrong))
-    rows = rows[bench.supports.eligible(wrong)[rows]][:1]
+    rows = rows[bench.supports.eligible(wrong)[rows]]
     if not len(rows):
         return {}
+    gone = bench.asked.targets[rows].diff(dim=1).norm(dim=-1).sum(1)
+    least = torch.where(bench.asked.seen[rows], gone, torch.inf).amin(1)
+    rows = rows[[int(least.argmax())]]
     part = torch.from_numpy(rows)
     given = Queries(*(values[part] for values in bench.asked))
     made = {

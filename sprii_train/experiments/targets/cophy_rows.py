@@ -120,7 +120,7 @@ def lower(
     """
     first, second = name(scene, family, arm), name(scene, family, than)
     said = "a lower" if paper < 1 else "a higher"
-    called = {**ARMS, "align": "Align", "cross": "Cross"}
+    called = {**ARMS, "align": "Align", "cross": "Cross", "s1": "SPRII S1"}
     return Claim(
         f"{SCENES[scene]}, {FAMILIES[family]}: {called[arm]} has {said} error than {called[than]}",
         (first, second),
@@ -285,7 +285,7 @@ def contrasts_table(
         within = system_bootstrap(errors, contrast, seed=SEED, unit="recipient", level=level)[""]
         over = hierarchical_bootstrap(errors, contrast, seed=SEED, level=level)[""] if len(seeds) > 1 else None
         share = float((errors["own"].mean(0) < errors["control"].mean(0)).mean())
-        called = {**ARMS, "align": "Align", "cross": "Cross"}
+        called = {**ARMS, "align": "Align", "cross": "Cross", "s1": "SPRII S1"}
         lines.append(
             [f"{SCENES[scene]}, {FAMILIES[family]}: {called[control]} − {called[arm]}", interval(within),
              interval(over), f"{share:.0%}"]

@@ -1,6 +1,7 @@
 """Pairs of objects: whose donors are legal, what Random keeps, and that batches are functions of (seed, step)."""
 
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprii_train.cophy.pairs import ObjectEpisodes, PairedObjects, permuted, relation_units, resting
+from sprii_train.cophy.pairs import Groups, ObjectEpisodes, PairedObjects, permuted, relation_units, resting
 from sprii_train.cophy.windows import check_windows
 
 FRAMES, FEATURES = 5, 2
@@ -180,3 +181,51 @@ def test_units_of_what_is_no_physics_are_refused():
     ):
         with pytest.raises(ValueError, match=said):
             relation_units(**{"slot": slot, "kind": kind, "gravity": gravity, "physics": physics} | own)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 3))
+def test_groups_share_supports_of_their_unit_that_none_of_them_is(data: int, seed: int, supports: int, most: int):
+    made = episodes(data, 120)
+    groups = Groups(supports=supports, recipients=most, batch=2)
+    paired = PairedObjects(made, donors="related", pairs=2 * most, seed=seed, groups=groups)
+    drawn = paired.epoch(1)
+    assert sorted(drawn.recipient) == paired.eligible.tolist()
+    assert drawn.donor.shape == (len(paired.eligible), 2, supports)
+    assert (made.unit[drawn.donor, drawn.place] == made.unit[drawn.recipient][..., None]).all()
+    for i, (recipient, focal) in enumerate(zip(drawn.recipient, drawn.focal, strict=True)):
+        for o in range(2):
+            assert recipient not in drawn.donor[i, o]
+            assert len(set(drawn.donor[i, o])) == supports
+        same = (drawn.donor[:, focal] == drawn.donor[i, focal]).all(1) & (drawn.focal == focal)
+        assert not set(drawn.recipient[same]) & set(drawn.donor[i, focal])
+
+
+def test_groups_are_as_full_as_units_allow_and_stay_together():
+    made, groups = episodes(5, 150, levels=4), Groups(supports=4, recipients=3, batch=2)
+    drawn = PairedObjects(made, donors="related", pairs=6, groups=groups).epoch(0)
+    unit = made.unit[drawn.recipient, drawn.focal]
+    told = [(int(u), *map(int, d[f])) for u, d, f in zip(unit, drawn.donor, drawn.focal, strict=True)]
+    sizes = [len(list(members)) for _, members in groupby(told)]
+    expected = []
+    for each, count in zip(*np.unique(unit, return_counts=True), strict=True):
+        most = min(3, int((made.unit == each).sum()) - 4)
+        expected += [most] * (count // most) + [count % most] * bool(count % most)
+    assert sorted(sizes) == sorted(expected)
+    assert {1, 2, 3} == set(sizes)
+
+
+def test_groups_need_as_many_others_as_supports_and_related_donors():
+    made = episodes(1, 40)
+    counts = np.array([[(made.unit == unit).sum() for unit in row] for row in made.unit])
+    groups = Groups(supports=3, recipients=2, batch=2)
+    paired = PairedObjects(made, donors="related", pairs=4, groups=groups)
+    assert paired.eligible.tolist() == np.flatnonzero((counts > 3).all(axis=1)).tolist()
+    windows = paired(0)
+    check_windows(windows, features=FEATURES, means=True)
+    with pytest.raises(ValueError, match="video has shape"):
+        check_windows(windows, features=FEATURES)  # which other learners do
+    with pytest.raises(ValueError, match="donors are 'random' with groups; legal: related"):
+        PairedObjects(made, donors="random", groups=groups)
+    with pytest.raises(ValueError, match="none of 40 episodes has 60 donors"):
+        PairedObjects(made, donors="related", groups=Groups(supports=60))
+    assert paired.identity() != PairedObjects(made, donors="related", pairs=4).identity()
