@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from sprii_envs.arguments import check, flag, instance, integer, integers, number, numbers
 from sprii_envs.standardiser import constant
 from sprii_train.learners.histories import History, window_history
+from sprii_train.learners.products import fusible, layer
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
 
@@ -140,6 +141,8 @@ class Networks(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """All networks, or the first ones where x has fewer."""
         last, some = len(self.weights) - 1, len(x) < len(self.weights[0])
+        if fusible(x):
+            return torch.stack([self._fused(each, network) for network, each in enumerate(x)])
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if some:  # never in training, where the gradient of a slice would be a copy
                 weight, bias = weight[: len(x)], bias[: len(x)]
@@ -147,6 +150,16 @@ class Networks(nn.Module):
             if layer < last:
                 x = self.activation(x)
         return x
+
+    def _fused(self, x: Tensor, network: int) -> Tensor:
+        """One network without gradients: (B, in) → (B, out)."""
+        *hidden, last = zip(self.weights, self.biases, strict=True)
+        for weight, bias in hidden:
+            x = layer(x, weight[network], bias[network, 0], _FUSED[self.activation])
+        return layer(x, last[0][network], last[1][network, 0])
+
+
+_FUSED = {F.relu: "relu", F.silu: "swish"}
 
 
 class Conditioning(NamedTuple):
