@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from sprii_train.learners import CaDM, CaDMConfig, products
-from sprii_train.learners.products import fusible, layer
+from sprii_train.learners.products import fused_layer, fusible
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 
@@ -18,7 +18,7 @@ def test_a_layer_against_its_formula_in_float64(rows, activation, function):
     x, weight = torch.randn(rows, 14, generator=drawn), torch.randn(14, 200, generator=drawn) / 4
     bias = torch.randn(200, generator=drawn)
     with torch.inference_mode():
-        found = layer(x, weight, bias, activation)
+        found = fused_layer(x, weight, bias, activation)
     assert found.dtype == torch.float32  # no smaller type inside: the error is that of float32 sums of 14
     torch.testing.assert_close(found.double(), function(x.double() @ weight.double() + bias.double()), atol=2e-6, rtol=0)
 
