@@ -150,7 +150,7 @@ def _tell_cost(plan: Plan, scopes: Sequence[Scope], cells: Sequence[Cell], root:
     parts = [(g, s.setting, s.budget, s.arms) for g, s in zip(plan.target.groups, scopes, strict=True)]
     needed = seconds(parts, share=0.2 if plan.preset == "smoke" else 1.0)
     if needed is not None and needed > 60:
-        cost = f"about {span(needed)} of one core of this machine, if nothing of it is done yet"
+        cost = f"about {span(needed)} of one core of this machine to itself, if nothing of it is done yet"
         resumes = "a stopped run goes on when the command is repeated"
         print(f"{plan.target.label}, preset {plan.preset}: {cost}; {resumes}", file=sys.stderr, flush=True)
 

@@ -114,6 +114,7 @@ def test_cells_of_a_preset(tmp_path: Path):
         assert replace(cell, recipe=one.recipe, train=replace(cell.train, seed=0)) == one
     references = [cell for cell in planned if isinstance(cell, ReferenceCell)]
     assert one.trials == spent.trials
+    assert spent.trials is not None
     assert {c.controllers for c in references} == {(CEM(), ICEM(horizon=20))} == {spent.trials.controllers}
     assert {c.episodes for c in references} == {10}
     published = spent.train
@@ -341,7 +342,7 @@ def test_contrasts_are_over_paired_episodes_and_seeds():
         seeds, episodes = rng.integers(3, size=3), rng.integers(10, size=10)
         means.append(differences[seeds][:, episodes].mean())
     assert found.estimate == pytest.approx(differences.mean())
-    assert (found.low, found.high) == pytest.approx(np.quantile(means, (0.025, 0.975)), abs=0.2 * np.std(means))
+    assert (found.low, found.high) == pytest.approx(np.quantile(means, (0.025, 0.975)), abs=0.2 * float(np.std(means)))
     line = next(line for line in contrast_table(rows).rows if line[:2] == ["ID", "r7 − cadm"])
     assert line[3] == ("not resolved" if found.low <= 0 <= found.high else "higher" if found.low > 0 else "lower")
     assert line[4:] == ["+0.0 [+0.0, +0.0]", "not resolved"]  # all succeed
@@ -364,8 +365,9 @@ def test_rows_by_system():
 
 def test_a_stopped_evaluation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Groups that were played are not played again, and the row is that of an evaluation in one go."""
-    controllers = PENDULUM.budget("smoke").trials.controllers
-    agents = {planner_name(each): nominal(each, seed=0) for each in controllers}
+    trials = PENDULUM.budget("smoke").trials
+    assert trials is not None
+    agents = {planner_name(each): nominal(each, seed=0) for each in trials.controllers}
     played, calls = Played(tmp_path, "one"), []
 
     def counted(agent: Any, *args: Any, groups: list[str], **kwargs: Any) -> Evaluation:

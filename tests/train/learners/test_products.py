@@ -20,7 +20,9 @@ def test_a_layer_against_its_formula_in_float64(rows, activation, function):
     with torch.inference_mode():
         found = fused_layer(x, weight, bias, activation)
     assert found.dtype == torch.float32  # no smaller type inside: the error is that of float32 sums of 14
-    torch.testing.assert_close(found.double(), function(x.double() @ weight.double() + bias.double()), atol=2e-6, rtol=0)
+    torch.testing.assert_close(
+        found.double(), function(x.double() @ weight.double() + bias.double()), atol=2e-6, rtol=0
+    )
 
 
 @pytest.mark.parametrize("members", [1, 3])
