@@ -22,6 +22,11 @@ ENV_ID = "sprii/Pendulum-v0"
 LABEL = "tab:pendulum-r7"
 
 
+def planner_name(controller: Config) -> str:
+    """As tables call it: `CEM`, `iCEM`, `MPPI`, `Shooting`."""
+    return type(controller).__name__.replace("ICEM", "iCEM")
+
+
 def learned(model: Any, controller: Config, *, seed: int, device: torch.device | str = "cpu") -> PlanningAgent:
     """Planning with a trained model, context re-inferred at every step.
 
@@ -30,8 +35,9 @@ def learned(model: Any, controller: Config, *, seed: int, device: torch.device |
             actions than the pendulum's, or another seed.
     """
     agent = PlanningAgent(
-        model, controller, pendulum.reward, seed=seed, reads_next=False, device=device, bounds=pendulum.bounds(device)
-    )
+        model, controller, pendulum.reward, seed=seed, reads_next=False, rows=getattr(model, "rows", None),
+        device=device, bounds=pendulum.bounds(device),
+    )  # fmt: skip
     agent.check_sizes(3, pendulum.WORLD.action_size)
     return agent
 

@@ -199,7 +199,7 @@ class SourceCell:
         if measure.readers:
             parts.append(f"{readers.count}x{readers.updates}-{readers.route_updates}")
         if measure.trials and trials is not None:
-            parts.append(f"{trials.episodes}x{trials.repeats}")
+            parts.append(trials.stem)
         return "-".join([*parts, self.population] if measure.population else parts)
 
     def identity(self) -> dict[str, Any]:
