@@ -26,20 +26,42 @@ Policy = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
 class DynamicsModel(Protocol):
-    """What planning needs of a learner."""
+    """What planning needs of a learner; two more methods are optional.
+
+    A model that does not step observations has `state(observation, context)`, (B, S), (B, d) → (B, Z): where planning
+    starts. One that knows what is to be reached has `reward(state, action, next_state)` → (B,), of such states, for a
+    planner that is given none.
+    """
 
     @property
     def history(self) -> int:
         """K, transitions in a history."""
         ...
 
-    def context(self, history: History) -> Any:
+    def context(self, history: History, /) -> Any:
         """Running histories of B episodes → contexts (B, d), or None, which `step` then gets."""
         ...
 
-    def step(self, observation: Tensor, action: Tensor, context: Any) -> Tensor:
-        """(B, S), (B, A), (B, d) → the next observation (B, S)."""
+    def step(self, state: Tensor, action: Tensor, context: Any, /) -> Tensor:
+        """(B, Z), (B, A), (B, d) → the next state (B, Z); without `state` that is an observation."""
         ...
+
+
+def started(model: DynamicsModel, observation: Tensor, context: Any) -> Tensor:
+    """Where a model's steps start: `model.state` of the observation, or the observation itself."""
+    state = getattr(model, "state", None)
+    return state(observation, context) if callable(state) else observation
+
+
+def reward_of(model: DynamicsModel, reward: Reward | None) -> Reward:
+    """The reward given, or the model's own; ValueError where there is neither."""
+    found = getattr(model, "reward", None) if reward is None else reward
+    if not callable(found):
+        raise ValueError(
+            f"reward is {shown(reward)}; legal: a function of state, action and next state, or None with a model that "
+            "has one"
+        )
+    return found
 
 
 def check_model(model: Any) -> None:
@@ -67,7 +89,7 @@ class PlanningAgent:
     Attributes:
         model: a `DynamicsModel` on `device`.
         controller: a config of `sprii_train.control.controllers`.
-        reward: what the controller sums, see `control.planning.Reward`.
+        reward: what the controller sums, see `control.planning.Reward`; None is the model's own.
         seed: of the controller's noise.
         reads_next, rows: see `rollout_score`.
         device: where to plan.
@@ -76,7 +98,7 @@ class PlanningAgent:
 
     model: Any
     controller: Config
-    reward: Reward
+    reward: Reward | None = None
     seed: int = 0
     reads_next: bool = True
     rows: int | None = None
@@ -85,11 +107,10 @@ class PlanningAgent:
     _policy: Policy | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """ValueError for a model that lacks an operation, or another seed."""
+        """ValueError for a model that lacks an operation, no reward, or another seed."""
         check_model(self.model)
         integer("seed", self.seed, most=LARGEST_SEED)
-        if not callable(self.reward):
-            raise ValueError(f"reward is {shown(self.reward)}; legal: a function of observation, action and next")
+        reward_of(self.model, self.reward)
 
     def describe(self) -> str:
         """Controller and model."""
@@ -115,9 +136,11 @@ class PlanningAgent:
             )
         with torch.inference_mode():
             history = empty_history(1, self.model.history, observations, actions, self.device)
-            here, action = (torch.zeros(1, size, device=self.device) for size in (observations, actions))
+            seen, action = (torch.zeros(1, size, device=self.device) for size in (observations, actions))
             try:
-                after = self.model.step(here, action, self.model.context(history))
+                context = self.model.context(history)
+                here = started(self.model, seen, context)
+                after = self.model.step(here, action, context)
             except (RuntimeError, ValueError, IndexError) as error:
                 raise ValueError(
                     f"{type(self.model).__name__} does not step {observations} observations and {actions} actions: "
@@ -125,7 +148,7 @@ class PlanningAgent:
                 ) from error
         if not isinstance(after, Tensor) or after.shape != here.shape:
             raise ValueError(
-                f"{type(self.model).__name__}.step gives {shown(after)}; legal: a (1, {observations}) tensor"
+                f"{type(self.model).__name__}.step gives {shown(after)}; legal: a (1, {here.shape[1]}) tensor"
             )
 
     def reset(self, episodes: int) -> None:
@@ -146,7 +169,7 @@ class PlanningAgent:
 
 def planning_policy(
     model: DynamicsModel,
-    reward: Reward,
+    reward: Reward | None,
     bounds: Bounds,
     controller: Config,
     episodes: int,
@@ -162,6 +185,7 @@ def planning_policy(
     A policy holds the histories and warm starts of its episodes: make a new one for new episodes.
 
     Args:
+        reward: see `PlanningAgent`.
         bounds: of the actions, on the device.
         episodes: E; all begin at time 0, where the history is empty.
         seed: of the controller's noise, below 2⁶³.
@@ -170,9 +194,10 @@ def planning_policy(
             return; otherwise such an episode keeps its plan, as while a model is still learnt.
 
     Raises:
-        ValueError: for another seed or number of episodes, a controller that is none, bounds that are not, or a device
+        ValueError: for no reward, another seed or number of episodes, a controller that is none, bounds that are not, or a device
             that this machine lacks.
     """
+    reward = reward_of(model, reward)
     seed, size = integer("seed", seed, most=LARGEST_SEED), len(box(bounds).low)
     warm = initial(controller, episodes, size, device)
     generator = torch.Generator(device).manual_seed(seed)
@@ -188,7 +213,8 @@ def planning_policy(
             if last is not None:
                 history = append(history, *last, observation)
             context = model.context(history)
-        score = rollout_score(model.step, reward, observation, context, reads_next=reads_next, rows=rows)
+            start = started(model, observation, context)
+        score = rollout_score(model.step, reward, start, context, reads_next=reads_next, rows=rows)
         known = torch.zeros(episodes, dtype=torch.bool, device=device)
 
         def scored(actions: Tensor) -> Tensor:
