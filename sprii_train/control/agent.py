@@ -26,11 +26,12 @@ Policy = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
 class DynamicsModel(Protocol):
-    """What planning needs of a learner; two more methods are optional.
+    """What planning needs of a learner; three more methods are optional.
 
     A model that does not step observations has `state(observation, context)`, (B, S), (B, d) → (B, Z): where planning
     starts. One that knows what is to be reached has `reward(state, action, next_state)` → (B,), of such states, for a
-    planner that is given none.
+    planner that is given none. One whose states hold observations has `observed(state)`, (B, Z) → (B, S): a reward that
+    a planner is given then reads those.
     """
 
     @property
@@ -54,14 +55,17 @@ def started(model: DynamicsModel, observation: Tensor, context: Any) -> Tensor:
 
 
 def reward_of(model: DynamicsModel, reward: Reward | None) -> Reward:
-    """The reward given, or the model's own; ValueError where there is neither."""
+    """The reward given, of what the model's states hold of observations, or its own; ValueError for neither."""
     found = getattr(model, "reward", None) if reward is None else reward
     if not callable(found):
         raise ValueError(
             f"reward is {shown(reward)}; legal: a function of state, action and next state, or None with a model that "
             "has one"
         )
-    return found
+    observed = getattr(model, "observed", None)
+    if reward is None or not callable(observed):
+        return found
+    return lambda state, action, after: found(observed(state), action, None if after is None else observed(after))
 
 
 def check_model(model: Any) -> None:
@@ -194,8 +198,8 @@ def planning_policy(
             return; otherwise such an episode keeps its plan, as while a model is still learnt.
 
     Raises:
-        ValueError: for no reward, another seed or number of episodes, a controller that is none, bounds that are not, or a device
-            that this machine lacks.
+        ValueError: for no reward, another seed or number of episodes, a controller that is none, bounds that are not,
+            or a device that this machine lacks.
     """
     reward = reward_of(model, reward)
     seed, size = integer("seed", seed, most=LARGEST_SEED), len(box(bounds).low)

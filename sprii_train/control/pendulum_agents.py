@@ -23,14 +23,15 @@ LABEL = "tab:pendulum-r7"
 
 
 def learned(model: Any, controller: Config, *, seed: int, device: torch.device | str = "cpu") -> PlanningAgent:
-    """Planning with a trained model, context re-inferred at every step.
+    """Planning with a trained model, context re-inferred at every step, by its own reward where it has one.
 
     Raises:
         ValueError: for a model that lacks an operation of `control.agent.DynamicsModel`, or of other observations or
             actions than the pendulum's, or another seed.
     """
+    reward = None if callable(getattr(model, "reward", None)) else pendulum.reward
     agent = PlanningAgent(
-        model, controller, pendulum.reward, seed=seed, reads_next=False, device=device, bounds=pendulum.bounds(device)
+        model, controller, reward, seed=seed, reads_next=False, device=device, bounds=pendulum.bounds(device)
     )
     agent.check_sizes(3, pendulum.WORLD.action_size)
     return agent
