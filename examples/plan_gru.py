@@ -1,6 +1,6 @@
 """A GRU over observations and torques plans the swing-up of pendulums whose mass and length it is never told.
 
-    python examples/plan_gru.py --steps 3000        # 2 CPU minutes of training
+    python examples/plan_gru.py                     # 2 CPU minutes of training
     sprii pendulum evaluate gru-model               # the same model again, beside the paper's rows
 
 Trained offline on pendulums of ID alone; evaluated on every group by a planner that carries on from its hidden state.

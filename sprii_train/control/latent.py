@@ -181,7 +181,7 @@ class ShortHistories:
     def __call__(self, step: int) -> Windows:
         """The last of each history, as many in all of a batch."""
         windows, longest = self.data(step), self.data.reader.history
-        n = int(np.random.default_rng((self.data.pairs.seed, step)).integers(longest)) + 1
+        n = int(np.random.default_rng((self.data.pairs.seed + 1, step)).integers(longest)) + 1
         return windows._replace(
             observations=windows.observations[:, longest - n :], actions=windows.actions[:, longest - n :]
         )

@@ -25,15 +25,15 @@ def excited(source: Source, episodes: int, each: int, *, seed: int = 0, steps: i
     """
     seed, steps = integer("seed", seed), integer("steps", steps, least=1)
     drawn, rng = draw(WORLD, source, episodes, (COLLECTION, seed), each=each), np.random.default_rng(seed)
-    n = len(drawn.values)
-    reach = np.array([math.pi, WORLD.speed_limit])
-    starts = rng.uniform(-reach, reach, (n, 2))
-    levels = rng.uniform(-1.0, 1.0, (steps // HELD + 1, n))
-    along = rng.random(levels.shape) < 0.5
+    n, limit = len(drawn.values), WORLD.speed_limit
+    starts = np.stack([rng.uniform(-math.pi, math.pi, n), rng.uniform(-limit, limit, n)], axis=1)
+    level, along = np.zeros(n), np.zeros(n, np.bool_)
 
     def torque(t: int, states: Array) -> Array:
-        level = levels[t // HELD]
-        return np.where(along[t // HELD], level * np.sign(states[:, 1]), level)[:, None].astype(np.float32)
+        nonlocal level, along
+        if t % HELD == 0:
+            level, along = rng.uniform(-1.0, 1.0, n), rng.random(n) < 0.5
+        return np.where(along, level * np.sign(states[:, 1]), level)[:, None].astype(np.float32)
 
     found = rollout(WORLD, drawn.values, starts, torque, steps=steps)
     observations = WORLD.observe(found.states.reshape(-1, 2)).reshape(n, steps + 1, -1)

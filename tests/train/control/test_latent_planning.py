@@ -21,8 +21,9 @@ from sprii_train.learners.histories import History, append, empty_history
 from sprii_train.protocol import check_learner
 
 CONFIG = JEPAConfig(
-    observation_dim=3, action_dim=2, history=5, horizons=(1, 3), embedding=8, persistent=4, current=6,
-    width=8, layers=1, heads=2, head_width=8, observation_width=8, predictor_width=8, action_feature=4, horizon_feature=3, sigreg_slices=4,
+    observation_dim=3, action_dim=2, history=5, horizons=(1, 3), embedding=8, persistent=4, current=6, width=8,
+    layers=1, heads=2, head_width=8, observation_width=8, predictor_width=8, action_feature=4, horizon_feature=3,
+    sigreg_slices=4,
 )  # fmt: skip
 
 
