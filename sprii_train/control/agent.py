@@ -49,13 +49,13 @@ class DynamicsModel(Protocol):
 
 def started(model: DynamicsModel, observation: Tensor, context: Any) -> Tensor:
     """Where a model's steps start: `model.state` of the observation, or the observation itself."""
-    state = getattr(model, "state", None)
+    state: Any = getattr(model, "state", None)
     return state(observation, context) if callable(state) else observation
 
 
 def reward_of(model: DynamicsModel, reward: Reward | None) -> Reward:
     """The reward given, or the model's own; ValueError where there is neither."""
-    found = getattr(model, "reward", None) if reward is None else reward
+    found: Any = getattr(model, "reward", None) if reward is None else reward
     if not callable(found):
         raise ValueError(
             f"reward is {shown(reward)}; legal: a function of state, action and next state, or None with a model that "
@@ -194,8 +194,8 @@ def planning_policy(
             return; otherwise such an episode keeps its plan, as while a model is still learnt.
 
     Raises:
-        ValueError: for no reward, another seed or number of episodes, a controller that is none, bounds that are not, or a device
-            that this machine lacks.
+        ValueError: for no reward, another seed or number of episodes, a controller that is none, bounds that are not,
+            or a device that this machine lacks.
     """
     reward = reward_of(model, reward)
     seed, size = integer("seed", seed, most=LARGEST_SEED), len(box(bounds).low)
