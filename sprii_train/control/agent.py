@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ class DynamicsModel(Protocol):
 def started(model: DynamicsModel, observation: Tensor, context: Any) -> Tensor:
     """Where a model's steps start: `model.state` of the observation, or the observation itself."""
     state: Any = getattr(model, "state", None)
-    return state(observation, context) if callable(state) else observation
+    return observation if state is None else state(observation, context)
 
 
 def reward_of(model: DynamicsModel, reward: Reward | None) -> Reward:
@@ -61,7 +61,7 @@ def reward_of(model: DynamicsModel, reward: Reward | None) -> Reward:
             f"reward is {shown(reward)}; legal: a function of state, action and next state, or None with a model that "
             "has one"
         )
-    return found
+    return cast(Reward, found)
 
 
 def check_model(model: Any) -> None:
