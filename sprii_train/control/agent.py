@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -50,21 +50,21 @@ class DynamicsModel(Protocol):
 
 def started(model: DynamicsModel, observation: Tensor, context: Any) -> Tensor:
     """Where a model's steps start: `model.state` of the observation, or the observation itself."""
-    state = getattr(model, "state", None)
-    return state(observation, context) if callable(state) else observation
+    state: Any = getattr(model, "state", None)
+    return observation if state is None else state(observation, context)
 
 
 def reward_of(model: DynamicsModel, reward: Reward | None) -> Reward:
     """The reward given, of what the model's states hold of observations, or its own; ValueError for neither."""
-    found = getattr(model, "reward", None) if reward is None else reward
+    found: Any = getattr(model, "reward", None) if reward is None else reward
     if not callable(found):
         raise ValueError(
             f"reward is {shown(reward)}; legal: a function of state, action and next state, or None with a model that "
             "has one"
         )
-    observed = getattr(model, "observed", None)
-    if reward is None or not callable(observed):
-        return found
+    observed: Any = getattr(model, "observed", None)
+    if reward is None or observed is None:
+        return cast(Reward, found)
     return lambda state, action, after: found(observed(state), action, None if after is None else observed(after))
 
 
@@ -79,6 +79,21 @@ def check_model(model: Any) -> None:
             "integer), context(history) and step(observation, action, context)"
         )
     integer(f"{type(model).__name__}.history", model.history, least=1)
+
+
+class ContextFitter(Protocol):
+    """What fits contexts at test time, as `control.context_fit.ContextFit` does."""
+
+    @property
+    def transitions(self) -> int:
+        """K, the last ones of the running episode that it reads."""
+        ...
+
+    def __call__(
+        self, model: DynamicsModel, history: History, encoded: Tensor, warm: Tensor | None = None, /
+    ) -> Tensor:
+        """Contexts (E, d) of histories, from the model's own and the step before's."""
+        ...
 
 
 def on_states(policy: Policy, world: World) -> Callable[[int, Array], NDArray[np.float32]]:
@@ -98,6 +113,8 @@ class PlanningAgent:
         reads_next, rows: see `rollout_score`.
         device: where to plan.
         bounds: of the actions, on the device; by default the environment's.
+        fit: of the context, at every step, by prediction error of the running episode; None acts on the model's own.
+        watch: called at every step with the contexts (E, d) that are planned with.
     """
 
     model: Any
@@ -108,6 +125,8 @@ class PlanningAgent:
     rows: int | None = None
     device: torch.device | str = "cpu"
     bounds: Bounds | None = None
+    fit: ContextFitter | None = None
+    watch: Callable[[Any], None] | None = None
     _policy: Policy | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -162,6 +181,7 @@ class PlanningAgent:
         self._policy = planning_policy(
             self.model, self.reward, self.bounds, self.controller, episodes,
             seed=self.seed, reads_next=self.reads_next, rows=self.rows, device=self.device, finite=True,
+            fit=self.fit, watch=self.watch,
         )  # fmt: skip
 
     def act(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -183,6 +203,8 @@ def planning_policy(
     rows: int | None = None,
     device: torch.device | str = "cpu",
     finite: bool = False,
+    fit: ContextFitter | None = None,
+    watch: Callable[[Any], None] | None = None,
 ) -> Policy:
     """Plan with a frozen model; its context is of the last K transitions of each running episode.
 
@@ -196,6 +218,7 @@ def planning_policy(
         reads_next, rows: see `rollout_score`.
         finite: whether the policy refuses, with a ValueError, to act where no candidate of an episode ever had a finite
             return; otherwise such an episode keeps its plan, as while a model is still learnt.
+        fit, watch: see `PlanningAgent`; each fit starts from the model's context and from the step before's.
 
     Raises:
         ValueError: for no reward, another seed or number of episodes, a controller that is none, bounds that are not,
@@ -206,17 +229,27 @@ def planning_policy(
     warm = initial(controller, episodes, size, device)
     generator = torch.Generator(device).manual_seed(seed)
     history: History | None = None
+    recent: History | None = None  # of the fit, which may look further back
+    fitted: Tensor | None = None
     last: tuple[Tensor, Tensor] | None = None
 
     def policy(observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        nonlocal warm, history, last
+        nonlocal warm, history, recent, fitted, last
         observation = torch.from_numpy(observations).to(device)
         if history is None:
             history = empty_history(episodes, model.history, observation.shape[1], size, device)
+            if fit is not None:
+                recent = empty_history(episodes, fit.transitions, observation.shape[1], size, device)
         with torch.inference_mode():
             if last is not None:
                 history = append(history, *last, observation)
+                recent = None if recent is None else append(recent, *last, observation)
             context = model.context(history)
+        if fit is not None and recent is not None:
+            context = fitted = fit(model, recent, context, fitted)
+        if watch is not None:
+            watch(context)
+        with torch.inference_mode():
             start = started(model, observation, context)
         score = rollout_score(model.step, reward, start, context, reads_next=reads_next, rows=rows)
         known = torch.zeros(episodes, dtype=torch.bool, device=device)

@@ -13,6 +13,7 @@ from gymnasium.vector import VectorEnv
 
 from sprii_train.control import pendulum
 from sprii_train.control.agent import PlanningAgent
+from sprii_train.control.context_fit import ContextFit
 from sprii_train.control.controllers import Config
 from sprii_train.evaluation import Published, RandomAgent
 from sprii_train.learners.histories import History
@@ -22,8 +23,11 @@ ENV_ID = "sprii/Pendulum-v0"
 LABEL = "tab:pendulum-r7"
 
 
-def learned(model: Any, controller: Config, *, seed: int, device: torch.device | str = "cpu") -> PlanningAgent:
-    """Planning with a trained model, context re-inferred at every step, by its own reward where it has one.
+def learned(
+    model: Any, controller: Config, *, seed: int, device: torch.device | str = "cpu", fit: ContextFit | None = None
+) -> PlanningAgent:
+    """Planning with a trained model, by its own reward where it has one; context re-inferred at every step, and fitted
+    where `fit` is given.
 
     Raises:
         ValueError: for a model that lacks an operation of `control.agent.DynamicsModel`, or of other observations or
@@ -31,8 +35,9 @@ def learned(model: Any, controller: Config, *, seed: int, device: torch.device |
     """
     reward = None if callable(getattr(model, "reward", None)) else pendulum.reward
     agent = PlanningAgent(
-        model, controller, reward, seed=seed, reads_next=False, device=device, bounds=pendulum.bounds(device)
-    )
+        model, controller, reward, seed=seed, reads_next=False, device=device,
+        bounds=pendulum.bounds(device), fit=fit,
+    )  # fmt: skip
     agent.check_sizes(3, pendulum.WORLD.action_size)
     return agent
 

@@ -41,9 +41,8 @@ def empty_history(
     episodes: int, length: int, observation_dim: int, action_dim: int, device: torch.device | str = "cpu"
 ) -> History:
     """The histories of `episodes` episodes that have just begun, with `length` slots."""
-    sizes = (observation_dim, action_dim, observation_dim)
-    slots = [torch.zeros(episodes, length, size, device=device) for size in sizes]
-    return History(*slots, torch.zeros(episodes, dtype=torch.int64, device=device))
+    seen, done = (torch.zeros(episodes, length, size, device=device) for size in (observation_dim, action_dim))
+    return History(seen, done, seen, torch.zeros(episodes, dtype=torch.int64, device=device))
 
 
 def append(history: History, observation: Tensor, action: Tensor, after: Tensor) -> History:
@@ -67,15 +66,19 @@ def append(history: History, observation: Tensor, action: Tensor, after: Tensor)
 def reset(history: History, ended: Tensor) -> History:
     """The histories with those of the episodes `ended` (B,) bool emptied."""
     kept = ~ended[:, None, None]
-    return History(*(slots * kept for slots in history[:3]), history.filled * ~ended)
+    seen, done, after = (slots * kept for slots in history[:3])
+    return History(seen, done, after, history.filled * ~ended)
 
 
 def window_history(observations: Tensor, actions: Tensor, length: int) -> History:
     """The histories at the ends of windows (B, T, S) with the T − 1 actions (B, T − 1, A) between the observations."""
-    slots = [each[:, -length:] for each in (observations[:, :-1], actions, observations[:, 1:])]
-    filled = slots[1].shape[1]
+    filled = min(actions.shape[1], length)
+
+    def slots(values: Tensor) -> Tensor:
+        return F.pad(values[:, -length:], (0, 0, 0, length - filled))
+
     count = torch.full((len(actions),), filled, dtype=torch.int64, device=actions.device)
-    return History(*(F.pad(each, (0, 0, 0, length - filled)) for each in slots), count)
+    return History(slots(observations[:, :-1]), slots(actions), slots(observations[:, 1:]), count)
 
 
 def filled_slots(times: Tensor, length: int) -> tuple[Tensor, Tensor]:
