@@ -42,7 +42,7 @@ class LatentConfig:
     def __post_init__(self) -> None:
         check(self, integer, "head_width", least=1)
         if isinstance(self.jepa, Mapping):  # as a file has it
-            fields = {k: tuple(v) if isinstance(v, list) else v for k, v in self.jepa.items()}
+            fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in self.jepa.items()}
             object.__setattr__(self, "jepa", JEPAConfig(**fields))
         c = instance("LatentConfig.jepa", self.jepa, of=JEPAConfig)
         if c.image or c.context == "monolithic" or 1 not in c.horizons:

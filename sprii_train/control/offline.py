@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sprii_envs.arguments import integer
 from sprii_envs.slots import Source
@@ -29,7 +30,7 @@ def excited(source: Source, episodes: int, each: int, *, seed: int = 0, steps: i
     starts = np.stack([rng.uniform(-math.pi, math.pi, n), rng.uniform(-limit, limit, n)], axis=1)
     level, along = np.zeros(n), np.zeros(n, np.bool_)
 
-    def torque(t: int, states: Array) -> Array:
+    def torque(t: int, states: Array) -> NDArray[np.float32]:
         nonlocal level, along
         if t % HELD == 0:
             level, along = rng.uniform(-1.0, 1.0, n), rng.random(n) < 0.5
