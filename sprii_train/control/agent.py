@@ -62,10 +62,10 @@ def reward_of(model: DynamicsModel, reward: Reward | None) -> Reward:
             f"reward is {shown(reward)}; legal: a function of state, action and next state, or None with a model that "
             "has one"
         )
-    observed: Any = getattr(model, "observed", None)
+    paid, observed = cast(Reward, found), cast(Any, getattr(model, "observed", None))
     if reward is None or observed is None:
-        return cast(Reward, found)
-    return lambda state, action, after: found(observed(state), action, None if after is None else observed(after))
+        return paid
+    return lambda state, action, after: paid(observed(state), action, None if after is None else observed(after))
 
 
 def check_model(model: Any) -> None:
