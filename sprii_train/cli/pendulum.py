@@ -101,6 +101,7 @@ class EvaluatePendulum:
         """Evaluate and print a table."""
         from sprii_train.checkpoints import load
         from sprii_train.control.controllers import named_controller
+        from sprii_train.control.models import MODELS
         from sprii_train.control.pendulum_agents import ENV_ID, learned, references
         from sprii_train.evaluation import evaluate_agent
         from sprii_train.fit import usable_device
@@ -119,7 +120,7 @@ class EvaluatePendulum:
         if (self.model / "model").is_dir():
             raise ValueError(f"{self.model} is the folder of a run; its model is {self.model / 'model'}")
         controller = named_controller(self.controller, horizon=self.horizon)
-        agent = learned(load(self.model).to(device), controller, seed=self.seed, device=device)
+        agent = learned(load(self.model, also=MODELS).to(device), controller, seed=self.seed, device=device)
         found = evaluate_agent(
             agent, ENV_ID,
             groups=None if self.groups is None else [name.strip() for name in self.groups.split(",")],

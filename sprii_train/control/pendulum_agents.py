@@ -13,6 +13,7 @@ from gymnasium.vector import VectorEnv
 
 from sprii_train.control import pendulum
 from sprii_train.control.agent import PlanningAgent
+from sprii_train.control.context_fit import ContextFit
 from sprii_train.control.controllers import Config
 from sprii_train.evaluation import Published, RandomAgent
 from sprii_train.learners.histories import History
@@ -27,16 +28,20 @@ def planner_name(controller: Config) -> str:
     return type(controller).__name__.replace("ICEM", "iCEM")
 
 
-def learned(model: Any, controller: Config, *, seed: int, device: torch.device | str = "cpu") -> PlanningAgent:
-    """Planning with a trained model, context re-inferred at every step.
+def learned(
+    model: Any, controller: Config, *, seed: int, device: torch.device | str = "cpu", fit: ContextFit | None = None
+) -> PlanningAgent:
+    """Planning with a trained model, by its own reward where it has one; context re-inferred at every step, and fitted
+    where `fit` is given.
 
     Raises:
         ValueError: for a model that lacks an operation of `control.agent.DynamicsModel`, or of other observations or
             actions than the pendulum's, or another seed.
     """
+    reward = None if callable(getattr(model, "reward", None)) else pendulum.reward
     agent = PlanningAgent(
-        model, controller, pendulum.reward, seed=seed, reads_next=False, rows=getattr(model, "rows", None),
-        device=device, bounds=pendulum.bounds(device),
+        model, controller, reward, seed=seed, reads_next=False, rows=getattr(model, "rows", None),
+        device=device, bounds=pendulum.bounds(device), fit=fit,
     )  # fmt: skip
     agent.check_sizes(3, pendulum.WORLD.action_size)
     return agent

@@ -13,6 +13,7 @@ from sprii_train.settings.d_clean import D_CLEAN
 from sprii_train.settings.fhn import FHN
 from sprii_train.settings.overcooked import OVERCOOKED
 from sprii_train.settings.pendulum import PENDULUM
+from sprii_train.settings.pendulum_context import PENDULUM_CONTEXT
 from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
 from sprii_train.settings.rh20t import RH20T
 from sprii_train.settings.spring import SPRING
@@ -26,6 +27,7 @@ SETTINGS: dict[str, Setting] = {
         *POKE_ROLLOUTS,
         SPRING,
         PENDULUM,
+        PENDULUM_CONTEXT,
         OVERCOOKED,
         BURGERS,
         BURGERS_ADAPTIVE,
@@ -46,6 +48,7 @@ __all__ = [
     "FHN",
     "OVERCOOKED",
     "PENDULUM",
+    "PENDULUM_CONTEXT",
     "POKE",
     "PRESET_NAMES",
     "RH20T",

@@ -1,4 +1,4 @@
-"""The first block of docs/control.md runs, and its controller brings the points to rest at the origin."""
+"""The blocks of docs/control.md run; the first one's controller brings the points to rest at the origin."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,10 @@ PAGE = Path(__file__).parents[3] / "docs" / "control.md"
 
 
 def test_the_example_plans():
-    block = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
+    points, pendulums = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     told: dict = {}
-    exec(block, told)
+    exec(points, told)
     assert told["action"].shape == (3, 1)
     assert told["observation"].abs().max() < 0.1
+    exec(pendulums, told)
+    assert [row["episodes"] for row in told["found"].by_group()] == [2]
