@@ -14,6 +14,7 @@ from sprii_train.settings.fhn import FHN
 from sprii_train.settings.overcooked import OVERCOOKED
 from sprii_train.settings.pendulum import PENDULUM
 from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
+from sprii_train.settings.push import PUSH
 from sprii_train.settings.rh20t import RH20T
 from sprii_train.settings.spring import SPRING
 from sprii_train.settings.swimmer import SWIMMER
@@ -34,6 +35,7 @@ SETTINGS: dict[str, Setting] = {
         SWIMMER,
         BAXTER,
         RH20T,
+        PUSH,
     )
 }
 
@@ -48,6 +50,7 @@ __all__ = [
     "PENDULUM",
     "POKE",
     "PRESET_NAMES",
+    "PUSH",
     "RH20T",
     "SETTINGS",
     "SPRING",
