@@ -37,7 +37,7 @@ def test_the_settings():
     }
     assert set(SETTINGS) == {
         *expected, "pendulum", "overcooked", "burgers", "burgers-adaptive", "fhn", "baxter", "swimmer", "rh20t",
-        *SCENES,
+        "push", *SCENES,
     }  # fmt: skip
     for name, (protocol, history, kind, still) in expected.items():
         setting = SETTINGS[name]
