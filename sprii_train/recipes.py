@@ -308,6 +308,14 @@ STATE_RECIPES: dict[str, Recipe] = _named(
 NOD predicts with related codes by itself, and FCRL predicts nothing: neither has an arm of Cross."""
 
 _R7 = Objective(lambda_p=0.003, target_std=0.1)
+CONTEXT_RECIPES: dict[str, Recipe] = _named(
+    Compared("context-labelled", "Properties given", Objective(), learner="labelled"),
+    Compared("context-fitted", "Linear in a fitted context", Objective(), learner="fitted"),
+    Compared("context-encoded", "Linear in an encoder's context", Objective(), learner="encoded"),
+    Compared("context-encoded-align-cross", "Linear, encoder, Align + Cross", JOINT, learner="encoded"),
+)
+"""Dynamics for control: told what persists, or linear in what is fitted or encoded (`ext:pendulum-context`)."""
+
 CONTROL_RECIPES: dict[str, Recipe] = _named(
     Recipe("cadm", "CaDM", Objective(target_std=0.1)),
     Recipe("random", "Random relation", _R7, kernel=SHIFTED),
@@ -470,6 +478,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | SPRING_RECIPES
     | STATE_RECIPES
     | CONTROL_RECIPES
+    | CONTEXT_RECIPES
     | PARTNER_RECIPES
     | FIELD_RECIPES
     | FHN_RECIPES

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sprii_envs.arguments import integer, shown
-from sprii_envs.checks import is_integer
 from sprii_envs.world import Array, World
+from sprii_train.control.context_fit import ContextFit
 from sprii_train.control.controllers import Bounds, Config, initial, plan
 from sprii_train.control.controllers.base import box
+from sprii_train.control.models import DynamicsModel, check_model, reward_of, started
 from sprii_train.control.planning import Reward, rollout_score
 from sprii_train.learners.histories import History, append, empty_history
 
@@ -23,58 +24,6 @@ LARGEST_SEED = 2**63 - 1
 
 Policy = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 """Observations (E, O) of running episodes → actions (E, A)."""
-
-
-class DynamicsModel(Protocol):
-    """What planning needs of a learner; two more methods are optional.
-
-    A model that does not step observations has `state(observation, context)`, (B, S), (B, d) → (B, Z): where planning
-    starts. One that knows what is to be reached has `reward(state, action, next_state)` → (B,), of such states, for a
-    planner that is given none.
-    """
-
-    @property
-    def history(self) -> int:
-        """K, transitions in a history."""
-        ...
-
-    def context(self, history: History, /) -> Any:
-        """Running histories of B episodes → contexts (B, d), or None, which `step` then gets."""
-        ...
-
-    def step(self, state: Tensor, action: Tensor, context: Any, /) -> Tensor:
-        """(B, Z), (B, A), (B, d) → the next state (B, Z); without `state` that is an observation."""
-        ...
-
-
-def started(model: DynamicsModel, observation: Tensor, context: Any) -> Tensor:
-    """Where a model's steps start: `model.state` of the observation, or the observation itself."""
-    state: Any = getattr(model, "state", None)
-    return observation if state is None else state(observation, context)
-
-
-def reward_of(model: DynamicsModel, reward: Reward | None) -> Reward:
-    """The reward given, or the model's own; ValueError where there is neither."""
-    found: Any = getattr(model, "reward", None) if reward is None else reward
-    if not callable(found):
-        raise ValueError(
-            f"reward is {shown(reward)}; legal: a function of state, action and next state, or None with a model that "
-            "has one"
-        )
-    return cast(Reward, found)
-
-
-def check_model(model: Any) -> None:
-    """ValueError naming what a model lacks of `DynamicsModel`."""
-    lacking = [name for name in ("context", "step") if not callable(getattr(model, name, None))]
-    if not is_integer(getattr(model, "history", None)):
-        lacking.insert(0, "history")
-    if lacking:
-        raise ValueError(
-            f"{type(model).__name__} lacks {', '.join(lacking)}; legal for a planner: a model with history (an "
-            "integer), context(history) and step(observation, action, context)"
-        )
-    integer(f"{type(model).__name__}.history", model.history, least=1)
 
 
 def on_states(policy: Policy, world: World) -> Callable[[int, Array], NDArray[np.float32]]:
@@ -94,6 +43,8 @@ class PlanningAgent:
         reads_next, rows: see `rollout_score`.
         device: where to plan.
         bounds: of the actions, on the device; by default the environment's.
+        fit: of the context, at every step, by prediction error of the running episode; None acts on the model's own.
+        watch: called at every step with the contexts (E, d) that are planned with.
     """
 
     model: Any
@@ -104,6 +55,8 @@ class PlanningAgent:
     rows: int | None = None
     device: torch.device | str = "cpu"
     bounds: Bounds | None = None
+    fit: ContextFit | None = None
+    watch: Callable[[Any], None] | None = None
     _policy: Policy | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -158,6 +111,7 @@ class PlanningAgent:
         self._policy = planning_policy(
             self.model, self.reward, self.bounds, self.controller, episodes,
             seed=self.seed, reads_next=self.reads_next, rows=self.rows, device=self.device, finite=True,
+            fit=self.fit, watch=self.watch,
         )  # fmt: skip
 
     def act(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -179,6 +133,8 @@ def planning_policy(
     rows: int | None = None,
     device: torch.device | str = "cpu",
     finite: bool = False,
+    fit: ContextFit | None = None,
+    watch: Callable[[Any], None] | None = None,
 ) -> Policy:
     """Plan with a frozen model; its context is of the last K transitions of each running episode.
 
@@ -192,6 +148,7 @@ def planning_policy(
         reads_next, rows: see `rollout_score`.
         finite: whether the policy refuses, with a ValueError, to act where no candidate of an episode ever had a finite
             return; otherwise such an episode keeps its plan, as while a model is still learnt.
+        fit, watch: see `PlanningAgent`; each fit starts from the model's context and from the step before's.
 
     Raises:
         ValueError: for no reward, another seed or number of episodes, a controller that is none, bounds that are not,
@@ -202,17 +159,27 @@ def planning_policy(
     warm = initial(controller, episodes, size, device)
     generator = torch.Generator(device).manual_seed(seed)
     history: History | None = None
+    recent: History | None = None  # of the fit, which may look further back
+    fitted: Tensor | None = None
     last: tuple[Tensor, Tensor] | None = None
 
     def policy(observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        nonlocal warm, history, last
+        nonlocal warm, history, recent, fitted, last
         observation = torch.from_numpy(observations).to(device)
         if history is None:
             history = empty_history(episodes, model.history, observation.shape[1], size, device)
+            if fit is not None:
+                recent = empty_history(episodes, fit.transitions, observation.shape[1], size, device)
         with torch.inference_mode():
             if last is not None:
                 history = append(history, *last, observation)
+                recent = None if recent is None else append(recent, *last, observation)
             context = model.context(history)
+        if fit is not None and recent is not None:
+            context = fitted = fit(model, recent, context, fitted)
+        if watch is not None:
+            watch(context)
+        with torch.inference_mode():
             start = started(model, observation, context)
         score = rollout_score(model.step, reward, start, context, reads_next=reads_next, rows=rows)
         known = torch.zeros(episodes, dtype=torch.bool, device=device)

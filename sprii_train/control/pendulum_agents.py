@@ -11,6 +11,7 @@ import torch
 
 from sprii_train.control import pendulum
 from sprii_train.control.agent import PlanningAgent
+from sprii_train.control.context_fit import ContextFit
 from sprii_train.control.controllers import Config
 from sprii_train.control.known import Believed, Told
 from sprii_train.evaluation import Published, RandomAgent
@@ -20,16 +21,19 @@ ENV_ID = "sprii/Pendulum-v0"
 LABEL = "tab:pendulum-r7"
 
 
-def learned(model: Any, controller: Config, *, seed: int, device: torch.device | str = "cpu") -> PlanningAgent:
-    """Planning with a trained model, context re-inferred at every step.
+def learned(
+    model: Any, controller: Config, *, seed: int, device: torch.device | str = "cpu", fit: ContextFit | None = None
+) -> PlanningAgent:
+    """Planning with a trained model, context re-inferred at every step, and fitted where `fit` is given.
 
     Raises:
         ValueError: for a model that lacks an operation of `control.agent.DynamicsModel`, or of other observations or
             actions than the pendulum's, or another seed.
     """
     agent = PlanningAgent(
-        model, controller, pendulum.reward, seed=seed, reads_next=False, device=device, bounds=pendulum.bounds(device)
-    )
+        model, controller, pendulum.reward, seed=seed, reads_next=False, device=device,
+        bounds=pendulum.bounds(device), fit=fit,
+    )  # fmt: skip
     agent.check_sizes(3, pendulum.WORLD.action_size)
     return agent
 

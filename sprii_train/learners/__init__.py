@@ -9,6 +9,7 @@ from torch import nn
 from sprii_train.learners.ad import AD, ADConfig
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.learners.coda import AmortisedCoDA, AmortisedCoDAConfig, CoDA, CoDAConfig
+from sprii_train.learners.contextual import Contextual, ContextualConfig
 from sprii_train.learners.cophynet import CoPhyNet, CoPhyNetConfig
 from sprii_train.learners.cpc import CPC, CPCConfig
 from sprii_train.learners.dali import DALI, DALIConfig
@@ -32,6 +33,7 @@ from sprii_train.learners.tds import TDS, TDSConfig
 LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "jepa": (JEPA, JEPAConfig),
     "cadm": (CaDM, CaDMConfig),
+    "contextual": (Contextual, ContextualConfig),
     "ad": (AD, ADConfig),
     "nod": (NOD, NODConfig),
     "nod-hier": (NODHier, NODHierConfig),
@@ -78,6 +80,8 @@ __all__ = [
     "CoDAConfig",
     "CoPhyNet",
     "CoPhyNetConfig",
+    "Contextual",
+    "ContextualConfig",
     "DALIConfig",
     "FCRLConfig",
     "GEPSConfig",

@@ -13,6 +13,7 @@ from sprii_train.settings.d_clean import D_CLEAN
 from sprii_train.settings.fhn import FHN
 from sprii_train.settings.overcooked import OVERCOOKED
 from sprii_train.settings.pendulum import PENDULUM
+from sprii_train.settings.pendulum_context import PENDULUM_CONTEXT
 from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
 from sprii_train.settings.push import PUSH
 from sprii_train.settings.rh20t import RH20T
@@ -27,6 +28,7 @@ SETTINGS: dict[str, Setting] = {
         *POKE_ROLLOUTS,
         SPRING,
         PENDULUM,
+        PENDULUM_CONTEXT,
         OVERCOOKED,
         BURGERS,
         BURGERS_ADAPTIVE,
@@ -48,6 +50,7 @@ __all__ = [
     "FHN",
     "OVERCOOKED",
     "PENDULUM",
+    "PENDULUM_CONTEXT",
     "POKE",
     "PRESET_NAMES",
     "PUSH",

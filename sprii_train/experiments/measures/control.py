@@ -36,11 +36,11 @@ def acted(agent: Any, seed: int, episodes: int) -> tuple[dict[str, Any], Courses
     """Rows of every group and the seconds that took; `GROUP|states` and `GROUP|values` of each first episode."""
     began = time.perf_counter()
     found = evaluate_agent(agent, ENV_ID, seed=seed, episodes=episodes, record=True, progress=False)
-    row = {"evaluation_seconds": time.perf_counter() - began, "groups": _groups(found)}
+    row = {"evaluation_seconds": time.perf_counter() - began, "groups": groups_of(found)}
     return row, {f"{g}|{name}": getattr(e, name)[0] for g, e in found.groups.items() for name in ("states", "values")}
 
 
-def _groups(found: Evaluation) -> dict[str, dict[str, Any]]:
+def groups_of(found: Evaluation) -> dict[str, dict[str, Any]]:
     """Numbers by group, for JSON."""
     rows = {}
     for name, own in found.groups.items():

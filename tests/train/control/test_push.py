@@ -20,20 +20,25 @@ CHEAP = ICEM(candidates=32, elites=8, iterations=2, horizon=15)
 
 
 def play(n: int, steps: int):
-    """Systems of all groups, actions (some beyond ±1), and what Gymnasium's vector environment makes of them."""
+    """Systems of all groups, fingers that chase their object, and what Gymnasium's vector environment makes of it.
+
+    Some actions are beyond ±1.
+    """
     rng = np.random.default_rng(0)
     values = np.concatenate([draw(push.WORLD, source, n, (1,)).values for source in push.GROUPS.values()])
-    actions = rng.uniform(-1.3, 1.3, (steps, len(values), 2)).astype(np.float32)
     env = gym.make_vec(push.ENV_ID, num_envs=len(values), obs_type="state", **push.CONSTANTS)
     observations, _ = env.reset(seed=0, options={"system": values})
-    seen, rewards, contacts = [observations], [], []
-    for action in actions:
+    seen, actions, rewards, contacts = [observations], [], [], []
+    for _ in range(steps):
+        chase = 4.0 * (seen[-1][:, 4:6] - seen[-1][:, :2]) - 0.5 * seen[-1][:, 2:4]
+        action = (chase + rng.uniform(-1.0, 1.0, (len(values), 2))).astype(np.float32)
         observation, reward, _, _, info = env.step(action)
         seen.append(observation)
+        actions.append(action)
         rewards.append(reward)
         contacts.append(info["contact"])
     env.close()
-    return values, actions, np.stack(seen), np.stack(rewards), np.stack(contacts)
+    return values, np.stack(actions), np.stack(seen), np.stack(rewards), np.stack(contacts)
 
 
 def test_steps_and_rewards_are_those_of_the_environment_through_contacts():
