@@ -83,7 +83,7 @@ def test_success_asks_for_the_goal_in_every_one_of_the_last_states():
     states[3, 64 - push.LAST, 4] = 0.49  # and a step too late
     assert push.success(states).tolist() == [True, False, True, False]
     assert push.success(states, within=0.12).tolist() == [True] * 4
-    with pytest.raises(ValueError, match="last is 65; legal: an integer from 1 to 64"):
+    with pytest.raises(ValueError, match="last is 65; legal: an integer >= 1, at most 64"):
         push.success(states, last=65)
     with pytest.raises(ValueError, match="within is 0; legal"):
         push.success(states, within=0)
