@@ -20,7 +20,7 @@ from sprii_train.control.controllers import Bounds
 
 ENV_ID = "sprii/PokeWorld-v0"
 CONSTANTS = {"force_limit": 8.0}
-"""N for each component, in place of the world's 20, under which a finger enters and leaves a contact within one step."""
+"""N for each component: under the world's 20 a finger enters and leaves a contact within one step."""
 WORLD = PokeWorld(**CONSTANTS)
 WITHIN, LAST = 0.1, 10
 """Metres from the goal, and how many of an episode's last states have to lie there: half a second."""

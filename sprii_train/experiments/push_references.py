@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from sprii_train.checkpoints import write_tensors
-from sprii_train.control.controllers import Config
 from sprii_train.control.push_agents import known, nominal
 from sprii_train.distributed import first
 from sprii_train.evaluation import RandomAgent
@@ -60,7 +59,9 @@ class PushReferenceCell(ReferenceCell):
 
         def act() -> dict[str, Any]:
             made: dict[str, Any] = {"nominal": nominal, "oracle": known}
-            agent = made[self.name](self.controller, seed=self.seed) if self.name in made else RandomAgent(seed=self.seed)
+            agent = (
+                made[self.name](self.controller, seed=self.seed) if self.name in made else RandomAgent(seed=self.seed)
+            )
             row, courses = pushed(agent, self.seed, self.episodes)
             tensors = {f"{key}|{name}": torch.from_numpy(course) for name, course in courses.items()}
             write_tensors(folder / self.arrays, tensors)

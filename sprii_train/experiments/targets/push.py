@@ -1,4 +1,4 @@
-"""`ext:poke-push`, beyond the paper: what a context is worth to a planner that pushes an object of unknown properties."""
+"""`ext:poke-push`, beyond the paper: what a context is worth to a planner that pushes an unknown object."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -109,7 +109,7 @@ def _returns(arms: Mapping[str, Row], planner: str, told: str) -> Table:
             cells.append(f"{mean.estimate:.1f} [{mean.low:.1f}, {mean.high:.1f}]; {reached}")
         lines.append([line.label, *cells])
     note = (
-        f"Mean return and success with 95 % intervals over episodes, the same systems and starts in every row. Success: "
+        "Mean return and success with 95 % intervals over episodes, the same systems and starts in every row. Success: "
         f"the object within {WITHIN:g} m of the goal in all of the last {LAST} states."
     )
     return Table(f"Return and success under {told}", ["Row", *GROUPS], lines, note)
@@ -120,7 +120,7 @@ def _contrasts(arms: Mapping[str, Row], planner: str, told: str) -> Table:
     for one, two, what in CONTRASTS:
         found = [_interval(arms, (one, two), planner, group) for group in GROUPS]
         lines.append([f"{LINES[one].label} − {LINES[two].label}: {what}", *map(_resolved, found)])
-    note = "Difference of mean returns over the same episodes, 95 % intervals; an interval that spans 0 is not resolved."
+    note = "Difference of mean returns over the same episodes, 95 % intervals; one that spans 0 is not resolved."
     return Table(f"Differences under {told}", ["Rows", *GROUPS], lines, note)
 
 
@@ -146,9 +146,7 @@ def _pictures(rows: Sequence[Row]) -> list[Picture]:
     return pictures
 
 
-def _courses(
-    arms: Mapping[str, Row], planner: str
-) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def _courses(arms: Mapping[str, Row], planner: str) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """States (T + 1, 8) and properties (3,) of the shown episode under encoder, fit and oracle, where they were run."""
     courses = {}
     for name in ("encoder", "fit", "oracle"):
@@ -175,7 +173,9 @@ def _films(rows: Sequence[Row]) -> dict[str, bytes]:
 
 
 def _facts(rows: Sequence[Row]) -> dict[str, str]:
-    found = {group: {own["groups"][group]["starts"] for row in rows for own in row["acts"].values()} for group in GROUPS}
+    found = {
+        group: {own["groups"][group]["starts"] for row in rows for own in row["acts"].values()} for group in GROUPS
+    }
     seconds = {f"{row['arm']}, seed {row['seed']}, {key.replace('|', ' under ')}": own["evaluation_seconds"]
                for row in rows for key, own in row["acts"].items()}  # fmt: skip
     return {
@@ -199,7 +199,10 @@ def _claim(text: str, one: str, two: str, group: str, planner: str = "icem") -> 
 
 OUT = [group for group in GROUPS if group != "ID"]
 CLAIMS = (
-    *(_claim(f"Knowing the system is worth something to exact equations in {g}", "oracle", "nominal", g) for g in GROUPS),
+    *(
+        _claim(f"Knowing the system is worth something to exact equations in {g}", "oracle", "nominal", g)
+        for g in GROUPS
+    ),
     *(_claim(f"Fitting the context returns more than the encoder's in {g}", "fit", "encoder", g) for g in OUT),
     *(_claim(f"Align + Cross return more than prediction alone in {g}", "encoder-ac", "encoder", g) for g in GROUPS),
 )

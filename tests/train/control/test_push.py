@@ -115,7 +115,10 @@ def test_told_contexts_are_those_of_each_system():
     learner.label.copy_(torch.tensor([[0.1, 2.0, 7.0], [0.5, 1.0, 0.8]]))
     agent = told(learner, CHEAP, seed=0)
     agent.tell(np.array([[1.0, 3.0, 2000.0], [2.0, 0.5, 500.0]]))
-    expected = [[(np.log(1) - 0.1) / 0.5, 1.0, (np.log(2000) - 7) / 0.8], [(np.log(2) - 0.1) / 0.5, -1.5, (np.log(500) - 7) / 0.8]]
+    expected = [
+        [(np.log(1) - 0.1) / 0.5, 1.0, (np.log(2000) - 7) / 0.8],
+        [(np.log(2) - 0.1) / 0.5, -1.5, (np.log(500) - 7) / 0.8],
+    ]
     assert agent.model.believed.numpy() == pytest.approx(np.array(expected), abs=1e-5)
     with pytest.raises(ValueError, match="a supervised context is told, not inferred"):
         learned(learner, CHEAP, seed=0)
@@ -133,5 +136,5 @@ def test_the_oracle_forgets_what_it_was_told():
 
 
 def test_the_world_is_the_registered_one_but_for_its_force():
-    assert push.WORLD == PokeWorld(force_limit=8.0)
+    assert PokeWorld(force_limit=8.0) == push.WORLD
     assert SystemDistribution(PROPERTIES) == push.GROUPS["ID"]

@@ -34,7 +34,10 @@ def test_a_context_is_the_precision_weighted_mean_of_its_transitions_with_a_stan
         total, precision = torch.zeros(2), torch.ones(2)
         for i in range(5):
             o, a, after = history.observations[b, i], history.actions[b, i], history.after[b, i]
-            scaled = [(x - by[0]) / by[1] for x, by in ((o, model.observation), (a, model.action), (after - o, model.difference))]
+            scaled = [
+                (x - by[0]) / by[1]
+                for x, by in ((o, model.observation), (a, model.action), (after - o, model.difference))
+            ]
             vote, weight = model.encoder(torch.cat(scaled)).chunk(2)
             total, precision = total + F.softplus(weight) * vote, precision + F.softplus(weight)
         by_hand.append(total / precision)
@@ -79,7 +82,9 @@ def test_steps_are_the_predictions_that_are_trained():
     expected = raw.observations[:, -1] + change[:, 0] * sd + mean
     assert torch.allclose(model.step(raw.observations[:, -1], raw.future_actions[:, 0], context), expected, atol=1e-5)
     second = raw.future_observations[:, 0] + change[:, 1] * sd + mean
-    assert torch.allclose(model.step(raw.future_observations[:, 0], raw.future_actions[:, 1], context), second, atol=1e-5)
+    assert torch.allclose(
+        model.step(raw.future_observations[:, 0], raw.future_actions[:, 1], context), second, atol=1e-5
+    )
     exact = (raw.future_observations[:, 1] - raw.future_observations[:, 0] - mean) / sd
     assert torch.allclose(batch.y[:, 1], exact, atol=1e-5)
 
@@ -115,11 +120,13 @@ def test_a_linear_system_is_learned_from_votes_that_tell_its_gain():
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match="PooledConfig.context is 'monolithic'; legal: split, supervised"):
+    with pytest.raises(ValueError, match=r"PooledConfig\.context is 'monolithic'; legal: split, supervised"):
         PooledConfig(context="monolithic")
     with pytest.raises(ValueError, match=r"PooledConfig.label_dim is 0; legal: an integer >= 1"):
         PooledConfig(context="supervised")
     with pytest.raises(ValueError, match="they need horizons 1 to 2, got 1 observations after 1 actions"):
-        learner().prepare(windows()._replace(future_observations=torch.zeros(40, 1, 3), future_actions=torch.zeros(40, 1, 1)))
+        learner().prepare(
+            windows()._replace(future_observations=torch.zeros(40, 1, 3), future_actions=torch.zeros(40, 1, 1))
+        )
     with pytest.raises(ValueError, match="the supervised context needs labels"):
         learner(context="supervised", label_dim=2).prepare(windows())
