@@ -17,7 +17,7 @@ from sprii_train.protocol import Windows
 from sprii_train.settings.base import SMOKE_NOTE, Budget, Built, Setting, Trials
 
 VIGOROUS = PokeModes(pursuit=0.45, strike=0.3, approach=0.7, blow=0.9, damping=0.5, turbulence=0.5, noise=0.2)
-"""The modes of PokeWorld's banks with twice their forces and a third of their brake: a planner pushes hard."""
+"""The modes of PokeWorld's banks with more of their force and less of their brake: a planner pushes hard."""
 
 PUSH_BANK = POKE_ORIGINAL.replace(
     name="poke-push", systems={"train": 1000, "validation": 100}, behaviour=VIGOROUS, nested=False, frames=None,
