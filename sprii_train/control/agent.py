@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sprii_envs.arguments import integer, shown
+from sprii_envs.checks import is_integer
 from sprii_envs.world import Array, World
-from sprii_train.control.context_fit import ContextFit
 from sprii_train.control.controllers import Bounds, Config, initial, plan
 from sprii_train.control.controllers.base import box
-from sprii_train.control.models import DynamicsModel, check_model, reward_of, started
 from sprii_train.control.planning import Reward, rollout_score
 from sprii_train.learners.histories import History, append, empty_history
 
@@ -24,6 +23,73 @@ LARGEST_SEED = 2**63 - 1
 
 Policy = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 """Observations (E, O) of running episodes → actions (E, A)."""
+
+
+class DynamicsModel(Protocol):
+    """What planning needs of a learner; two more methods are optional.
+
+    A model that does not step observations has `state(observation, context)`, (B, S), (B, d) → (B, Z): where planning
+    starts. One that knows what is to be reached has `reward(state, action, next_state)` → (B,), of such states, for a
+    planner that is given none.
+    """
+
+    @property
+    def history(self) -> int:
+        """K, transitions in a history."""
+        ...
+
+    def context(self, history: History, /) -> Any:
+        """Running histories of B episodes → contexts (B, d), or None, which `step` then gets."""
+        ...
+
+    def step(self, state: Tensor, action: Tensor, context: Any, /) -> Tensor:
+        """(B, Z), (B, A), (B, d) → the next state (B, Z); without `state` that is an observation."""
+        ...
+
+
+def started(model: DynamicsModel, observation: Tensor, context: Any) -> Tensor:
+    """Where a model's steps start: `model.state` of the observation, or the observation itself."""
+    state: Any = getattr(model, "state", None)
+    return observation if state is None else state(observation, context)
+
+
+def reward_of(model: DynamicsModel, reward: Reward | None) -> Reward:
+    """The reward given, or the model's own; ValueError where there is neither."""
+    found: Any = getattr(model, "reward", None) if reward is None else reward
+    if not callable(found):
+        raise ValueError(
+            f"reward is {shown(reward)}; legal: a function of state, action and next state, or None with a model that "
+            "has one"
+        )
+    return cast(Reward, found)
+
+
+def check_model(model: Any) -> None:
+    """ValueError naming what a model lacks of `DynamicsModel`."""
+    lacking = [name for name in ("context", "step") if not callable(getattr(model, name, None))]
+    if not is_integer(getattr(model, "history", None)):
+        lacking.insert(0, "history")
+    if lacking:
+        raise ValueError(
+            f"{type(model).__name__} lacks {', '.join(lacking)}; legal for a planner: a model with history (an "
+            "integer), context(history) and step(observation, action, context)"
+        )
+    integer(f"{type(model).__name__}.history", model.history, least=1)
+
+
+class ContextFitter(Protocol):
+    """What fits contexts at test time, as `control.context_fit.ContextFit` does."""
+
+    @property
+    def transitions(self) -> int:
+        """K, the last ones of the running episode that it reads."""
+        ...
+
+    def __call__(
+        self, model: DynamicsModel, history: History, encoded: Tensor, warm: Tensor | None = None, /
+    ) -> Tensor:
+        """Contexts (E, d) of histories, from the model's own and the step before's."""
+        ...
 
 
 def on_states(policy: Policy, world: World) -> Callable[[int, Array], NDArray[np.float32]]:
@@ -55,7 +121,7 @@ class PlanningAgent:
     rows: int | None = None
     device: torch.device | str = "cpu"
     bounds: Bounds | None = None
-    fit: ContextFit | None = None
+    fit: ContextFitter | None = None
     watch: Callable[[Any], None] | None = None
     _policy: Policy | None = field(default=None, init=False, repr=False)
 
@@ -133,7 +199,7 @@ def planning_policy(
     rows: int | None = None,
     device: torch.device | str = "cpu",
     finite: bool = False,
-    fit: ContextFit | None = None,
+    fit: ContextFitter | None = None,
     watch: Callable[[Any], None] | None = None,
 ) -> Policy:
     """Plan with a frozen model; its context is of the last K transitions of each running episode.

@@ -15,8 +15,8 @@ from sprii_envs.arguments import integer
 from sprii_envs.relations import SAME_SYSTEM, PairSampler, WindowSampler
 from sprii_train.analysis.formation import Factor, Scored, probe_factors
 from sprii_train.analysis.populations import Development, Population, Sample, Training
+from sprii_train.control.agent import DynamicsModel
 from sprii_train.control.experience import Experience, Rows
-from sprii_train.control.models import DynamicsModel
 from sprii_train.learners.histories import window_history
 
 Array = NDArray[np.float64]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sprii_envs.arguments import check, choice, instance, integer, number
-from sprii_train.control.models import DynamicsModel, started
+from sprii_train.control.agent import DynamicsModel, started
 from sprii_train.learners.histories import History
 
 METHODS = ("newton", "gradient", "cem")
@@ -206,7 +206,8 @@ def _cem(fit: ContextFit, objective: _Objective, context: Tensor, value: Tensor)
         least, which = found.topk(fit.elites, dim=1, largest=False)
         elites = tried.gather(1, which[..., None].expand(-1, -1, context.shape[1]))
         context, value = _better(context, value, elites[:, 0], least[:, 0])
-        mean, sd = elites.mean(1), elites.std(1, correction=0)
+        sd = (elites - mean[:, None]).square().mean(1).sqrt()  # around the old mean: a population that moves stays wide
+        mean = elites.mean(1)
     return context, value
 
 

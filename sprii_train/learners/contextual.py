@@ -148,6 +148,11 @@ class Contextual(nn.Module):
     def prepare(self, windows: Windows) -> Batch:
         """A window's last K transitions, or its labels, its last observation, and its M next transitions."""
         future, current = windows.future_observations, windows.observations[:, -1]
+        if (steps := future.shape[1]) not in (0, self.config.window) or windows.future_actions.shape[1] != steps:
+            raise ValueError(
+                f"Contextual predicts each of {self.config.window} steps from the end of a window, got {steps} "
+                f"observations after {windows.future_actions.shape[1]} actions"
+            )
         history = window_history(windows.observations, windows.actions, self.history)
         if not self.linear and windows.labels is None:
             raise ValueError("labelled contexts need labels; legal: a reader with properties")

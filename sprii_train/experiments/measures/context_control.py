@@ -82,8 +82,8 @@ def context_control(source: Source) -> dict[str, Any]:
     """`acted.PLANNER.CONTEXT`: seconds and groups; `probe`: R² of linear probes of training contexts.
 
     Contexts are `true` of a model that is told them, `encoder` of one that encodes histories, and `fit`, fitted by
-    prediction error to the last K transitions, which a model that is trained through a fit does by itself. Beside the model lie courses of one episode, see `played`, and the
-    probes' weights, by which a picture reads contexts.
+    prediction error to the last K transitions, which a model that is trained through a fit does by itself. Beside the
+    model lie courses of one episode, see `played`, and the probes' weights, by which a picture reads contexts.
     """
     model, trials = source.learner, cast(PlannedTrials, source.cell.trials)
     seed, kind = source.seed, getattr(model.config, "contexts", "encoded")

@@ -84,6 +84,7 @@ OTHER_LABELS: dict[str, str] = {
             "app:rh20t",
             "setting:rh20t",
         ),
+        "ext:pendulum-context": ("setting:pendulum-context",),
         "tab:v3-rh-risk": ("tab:rh20t-hard-negative", "tab:rh20t-absolute-hard", "tab:rh20t-absolute-contrast"),
         "tab:v3-rh-validation": ("tab:rh-closure-25", "tab:rh-multidonor-closure"),
     }.items()

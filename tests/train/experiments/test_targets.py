@@ -43,7 +43,7 @@ WITHIN = ("tab:dclean-full",)
 
 ELSEWHERE = (
     "tab:pendulum-r7", "tab:fhn-breadth", "tab:external-fhn-probes", "fig:baxter-selectivity", "tab:v3-swimmer",
-    "tab:v3-tds-spring", "tab:spring-complete", "ext:poke-push",
+    "tab:v3-tds-spring", "tab:spring-complete", "ext:pendulum-context", "ext:poke-push",
     *(label for label, one in TARGETS.items() if any(g.world.startswith(("cophy-", "rh20t")) for g in one.groups)),
 )  # fmt: skip
 READ = [label for label in TARGETS if label not in ELSEWHERE]

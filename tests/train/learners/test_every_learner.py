@@ -20,6 +20,7 @@ from sprii_train.learners import (
     AmortisedCoDAConfig,
     CaDMConfig,
     CoDAConfig,
+    ContextualConfig,
     CoPhyNetConfig,
     CPCConfig,
     DALIConfig,
@@ -65,6 +66,9 @@ CONFIGS: dict[str, Any] = {
         observation_dim=8, action_dim=2, history=3, window=4, context=2, encoder=(7, 6, 5), dynamics=(8, 7, 6, 5)
     ),
     "pooled": PooledConfig(history=3, window=4, persistent=2, encoder=(7,), dynamics=(8, 7)),
+    "contextual": ContextualConfig(
+        observation_dim=8, action_dim=2, contexts="encoded", context=2, history=3, window=4, hidden=(8, 7), encoder=(6,)
+    ),
     "dali": DALIConfig(observation_dim=8, width=8, forward_width=6, persistent=3),
     "fcrl": FCRLConfig(observation_dim=8, width=7, persistent=4, projection=5),
     "nod-states": NODStatesConfig(observation_dim=8, condition=5, width=6),
