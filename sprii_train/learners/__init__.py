@@ -23,6 +23,7 @@ from sprii_train.learners.nod_states import NODStates, NODStatesConfig
 from sprii_train.learners.object_cpc import ObjectCPC, ObjectCPCConfig
 from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
 from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
+from sprii_train.learners.pooled import PooledConfig, PooledDynamics
 from sprii_train.learners.reference import Reference, ReferenceConfig
 from sprii_train.learners.rssm import RSSM, RSSMConfig
 from sprii_train.learners.segments import MaskedGRU, MaskedGRUConfig, PersistentJEPA, PersistentJEPAConfig
@@ -55,6 +56,7 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "cpc": (CPC, CPCConfig),
     "rssm": (RSSM, RSSMConfig),
     "reference": (Reference, ReferenceConfig),
+    "pooled": (PooledDynamics, PooledConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -102,6 +104,8 @@ __all__ = [
     "ObjectRSSMConfig",
     "PersistentJEPA",
     "PersistentJEPAConfig",
+    "PooledConfig",
+    "PooledDynamics",
     "RSSMConfig",
     "Reference",
     "ReferenceConfig",

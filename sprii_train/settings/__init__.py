@@ -15,6 +15,7 @@ from sprii_train.settings.overcooked import OVERCOOKED
 from sprii_train.settings.pendulum import PENDULUM
 from sprii_train.settings.pendulum_context import PENDULUM_CONTEXT
 from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
+from sprii_train.settings.push import PUSH
 from sprii_train.settings.rh20t import RH20T
 from sprii_train.settings.spring import SPRING
 from sprii_train.settings.swimmer import SWIMMER
@@ -36,6 +37,7 @@ SETTINGS: dict[str, Setting] = {
         SWIMMER,
         BAXTER,
         RH20T,
+        PUSH,
     )
 }
 
@@ -51,6 +53,7 @@ __all__ = [
     "PENDULUM_CONTEXT",
     "POKE",
     "PRESET_NAMES",
+    "PUSH",
     "RH20T",
     "SETTINGS",
     "SPRING",

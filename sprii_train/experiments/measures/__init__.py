@@ -25,6 +25,7 @@ from sprii_train.experiments.measures.operator import operator
 from sprii_train.experiments.measures.own_head import own_head
 from sprii_train.experiments.measures.partners import partners
 from sprii_train.experiments.measures.prefix import prefix
+from sprii_train.experiments.measures.push import push
 from sprii_train.experiments.measures.realization import realization
 from sprii_train.experiments.measures.response import response
 from sprii_train.experiments.measures.routes import object_routes, routes
@@ -80,6 +81,7 @@ MEASURES: dict[str, Measure] = {
         ),
         # An update of a recurrent reader takes half as long again.
         Measure("prefix", prefix, ("present",), ("cases.prefixes",), reader_fits=3 * 5 * 1.5),
+        Measure("push", push, readers=False, trials=True, seconds=0.5),
         Measure("realization", realization, ("present",), simulated=True, route_fits=5),
         Measure("response", response, ("present",), ("cases.features",), simulated=True, reader_fits=1, once=True),
         Measure("routes", routes, ("present",), route_fits=18),

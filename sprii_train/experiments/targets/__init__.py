@@ -28,6 +28,7 @@ from sprii_train.experiments.targets.poke_inputs import POKE_INPUT_TARGETS
 from sprii_train.experiments.targets.poke_maps import POKE_MAP_TARGETS
 from sprii_train.experiments.targets.poke_reliability import POKE_RELIABILITY_TARGETS
 from sprii_train.experiments.targets.poke_value import POKE_VALUE_TARGETS
+from sprii_train.experiments.targets.push import PUSH_TARGETS
 from sprii_train.experiments.targets.reader_capacity import READER_CAPACITY_TARGETS
 from sprii_train.experiments.targets.realization import REALIZATION_TARGETS
 from sprii_train.experiments.targets.rh20t import RH20T_TARGETS
@@ -68,6 +69,7 @@ TARGETS: dict[str, Target] = {
         *D_CLEAN_COMMON_TARGETS,
         *PENDULUM_TARGETS,
         *PENDULUM_CONTEXT_TARGETS,
+        *PUSH_TARGETS,
         *OVERCOOKED_TARGETS,
         *BURGERS_TARGETS,
         *FHN_TARGETS,

@@ -22,7 +22,7 @@ system, and in the lines of `sources`, one number a source: a t interval, which 
 open. Over `sources and episodes` both are resampled together, from two sources on. `exact` numbers have none.
 
 """
-WITHIN = {"tab:pendulum-r7": "episodes", "ext:pendulum-context": "episodes"}
+WITHIN = dict.fromkeys(("tab:pendulum-r7", "ext:pendulum-context", "ext:poke-push"), "episodes")
 
 
 def tables() -> dict[str, tuple[Claim, ...]]:

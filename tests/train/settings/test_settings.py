@@ -37,7 +37,7 @@ def test_the_settings():
     }
     assert set(SETTINGS) == {
         *expected, "pendulum", "pendulum-context", "overcooked", "burgers", "burgers-adaptive", "fhn", "baxter",
-        "swimmer", "rh20t", *SCENES,
+        "swimmer", "rh20t", "push", *SCENES,
     }  # fmt: skip
     for name, (protocol, history, kind, still) in expected.items():
         setting = SETTINGS[name]
