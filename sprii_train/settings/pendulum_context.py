@@ -1,6 +1,5 @@
 """Pendulums whose context is to be inferred, from a log of ID episodes: what a planner's model knows of its system."""
 
-from dataclasses import dataclass
 from typing import Any, cast
 
 from sprii_envs.banks import Store
@@ -10,20 +9,8 @@ from sprii_train.data import WindowReader
 from sprii_train.fit import TrainConfig
 from sprii_train.learners.cadm import CaDMConfig
 from sprii_train.learners.contextual import ContextualConfig
-from sprii_train.settings.base import SMOKE_NOTE, Budget, Other, Setting, Trials, listed
-
-
-@dataclass(frozen=True)
-class PlannedTrials(Trials):
-    """Episodes under several planners.
-
-    Attributes:
-        planners: name → controller, in the order of the tables.
-        histories: of training, which a fit's Gaussian and errors are of.
-    """
-
-    planners: tuple[tuple[str, Config], ...] = ()
-    histories: int = 2_000
+from sprii_train.settings.base import SMOKE_NOTE, Budget, Other, Setting, listed
+from sprii_train.settings.trials import PlannedTrials
 
 
 class PendulumContext(Setting):
@@ -59,8 +46,9 @@ def _budget(
         "fitted": Other(ContextualConfig(contexts="fitted", context=3, hidden=hidden), train, step_seconds),
     }
     return Budget(
-        cadm, train, sources, 1, 3_000, note, judged=judged, step_seconds=step_seconds, trials=trials, others=others
-    )
+        cadm, train, sources, 1, 3_000 if judged else 20, note, judged=judged, step_seconds=step_seconds, trials=trials,
+        others=others,
+    )  # fmt: skip
 
 
 _SMALL = CaDMConfig(context=3, encoder=(64, 64), dynamics=(64, 64), encoder_decay=(0.0,) * 3, dynamics_decay=(0.0,) * 3)
