@@ -38,6 +38,7 @@ class Claim:
             needs. Without it the interval is over sources.
         ratio: whether an interval over sources is of the logarithms.
         exact: whether the number is known without sampling, so that its interval is a point.
+        unless: rows by arm of every source → why the number tests nothing in them, None where it does.
     """
 
     text: str
@@ -52,6 +53,7 @@ class Claim:
     interval: Callable[[Arms], Interval | None] | None = None
     ratio: bool = False
     exact: bool = False
+    unless: Callable[[Sequence[Arms]], str | None] | None = None
 
     @property
     def shows(self) -> str:
@@ -142,6 +144,8 @@ def _judge(claim: Claim, by_seed: Mapping[int, Arms]) -> Verdict:
     if not sources:
         return claim.untested(f"needs the arms {', '.join(claim.arms)}")
     try:
+        if claim.unless is not None and (why := claim.unless(sources)) is not None:
+            return claim.untested(why)
         found, over = _intervals(claim, sources)
     except KeyError as missing:
         return claim.untested(f"the rows lack {missing}")
