@@ -771,7 +771,10 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
     settings = {line.split()[0] for line in lines if line.startswith("setting:")}
     assert settings == {f"setting:{name}" for name in SETTINGS} - {
         f"setting:{alias}"
-        for alias in ("overcooked", "burgers", "burgers-adaptive", "fhn", "baxter", "swimmer", "rh20t")
+        for alias in (
+            *("overcooked", "overcooked-half", "overcooked-quarter", "burgers", "burgers-adaptive", "fhn", "baxter"),
+            *("swimmer", "rh20t"),
+        )
     }
     assert set(found) == {*TARGETS, *COMPOSED}
     for line in found.values():

@@ -143,9 +143,9 @@ def _tables(rows: Sequence[Row]) -> list[Table]:
             "one partner, two names ÷ constant": "two_names.probe",
             "untrained, two names": "untrained.two_names.probe",
         }, "Ridge (0.001) from standardised slots of fresh episodes with one fixed ego to the action probabilities of "
-            "their partner in 2 snippets of each training partner. No learner: 8 principal components of mean observations, "
-            "actions and rewards. A probe that cannot tell a partner's two names "
-            "apart has at least 1 in the last columns. No arm is compared by a probe that never beats the constant."),
+            "their partner in 2 snippets of each training partner. No learner: 8 principal components of the episodes' "
+            "mean observations, actions and rewards. A probe that cannot tell a partner's two names apart has at least "
+            "1 in the last columns. No arm is compared by a probe that never beats the constant."),
         table("Distance ratio of slots: different partners over one partner", {
             "Distance ratio": "distance_ratio",
             "untrained": "untrained.distance_ratio",
