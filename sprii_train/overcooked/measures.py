@@ -109,10 +109,12 @@ def probe(fitted: Slots, tested: Slots, signatures: Array, *, penalty: float = P
 def distance_ratio(fitted: Slots, tested: Slots) -> float:
     """Mean cosine distance between test slots of different partners over that between those of one partner.
 
-    Slots are standardised by the fitted ones; pairs of one context are left out, so that all pairs begin unlike.
+    Slots are standardised by the fitted ones; pairs of one context are left out, so that all pairs begin unlike. A
+    constant slot has 1.
 
     Raises:
-        ValueError: without two partners, or two contexts of one, or for slots that do not differ within partners.
+        ValueError: without two partners, or two contexts of one, or for slots that differ between partners
+            and not within them.
     """
     codes = StandardScaler().fit(fitted.codes).transform(tested.codes)
     apart = cosine_distances(codes)
@@ -137,26 +139,21 @@ def two_names(fitted: Slots, tested: Slots) -> tuple[float, float]:
     """What ratio and probe say where one partner has two names, one for its fit samples and one for its test samples.
 
     Returns:
-        The distance ratio of names within a partner, mean over partners, 1 where names mean nothing; and the error of
-        a probe from slots to names within a partner over that of their mean, at least 1 where they mean nothing. Names
-        of the probe alternate with contexts.
+        The distance ratio of names within partners, 1 where names mean nothing; and the error of a probe from slots to
+        names within a partner over that of their mean, mean over partners, at least 1 where they mean nothing. Names of
+        the probe alternate with contexts.
     """
     codes = StandardScaler().fit(fitted.codes).transform(np.concatenate([fitted.codes, tested.codes]))
-    partners = np.concatenate([fitted.partners, tested.partners])
-    contexts = np.concatenate([fitted.contexts, tested.contexts])
+    partners, contexts = (np.concatenate(pair) for pair in zip(fitted[1:], tested[1:], strict=True))
     names = np.repeat([0, 1], [len(fitted.codes), len(tested.codes)])
-    apart, ratios, errors = cosine_distances(codes), [], []
-    unlike = contexts[:, None] != contexts[None]
-    for partner in np.unique(tested.partners):
-        own = (partners == partner)[:, None] & (partners == partner)[None] & unlike
-        same = names[:, None] == names[None]
-        ratios.append(apart[own & ~same].mean() / apart[own & same].mean())
-    sign = np.array([1.0, -1.0])
+    apart, same = cosine_distances(codes), names[:, None] == names[None]
+    own = (partners[:, None] == partners[None]) & (contexts[:, None] != contexts[None])
+    sign, errors = np.array([[1.0], [-1.0]]), []
     for partner in np.unique(tested.partners):
         a, b = (Slots(*(field[part.partners == partner] for field in part)) for part in (fitted, tested))
-        told = probe(a._replace(partners=a.contexts % 2), b._replace(partners=b.contexts % 2), sign[:, None])
+        told = probe(a._replace(partners=a.contexts % 2), b._replace(partners=b.contexts % 2), sign)
         errors.append(told.error.mean() / told.constant.mean())
-    return float(np.mean(ratios)), float(np.mean(errors))
+    return float(apart[own & ~same].mean() / apart[own & same].mean()), float(np.mean(errors))
 
 
 def swapped(

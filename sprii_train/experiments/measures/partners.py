@@ -53,7 +53,7 @@ def partners(source: Source) -> dict[str, Any]:
 def formed(panel: Any, codes: Any, groups: dict[str, list[int]]) -> dict[str, Any]:
     """What probe and ratio say of slots, and what they say where one partner has two names.
 
-    A number is None where slots do not differ within partners.
+    A ratio is None where slots differ between partners and not within them.
     """
     from sprii_train.overcooked.measures import chosen, distance_ratio, probe, two_names
 

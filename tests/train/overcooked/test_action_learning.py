@@ -61,7 +61,7 @@ def test_windows_are_five_episodes_in_a_row_of_two_histories_with_one_partner(ba
         same = [
             (int(e), s)
             for e in table["episode"]
-            for s in (0, 1)
+            for s in range(4)
             if np.array_equal(bank.observations[e, s : s + 5], one.observations[row])
             and np.array_equal(bank.actions[e, s : s + 5], one.actions[row])
         ]
@@ -81,8 +81,8 @@ def test_a_bare_integer_whose_table_is_not_known(bank: HistoryBank):
     assert np.array_equal(found, bank.actions[held["episode"][pairs.donor], 1:4])
     with pytest.raises(ValueError, match="no column 'states'; columns: observations, "):
         bank.windows("states", [0], 0, 1)
-    with pytest.raises(ValueError, match="window of 3 from 4 is not inside episode 0, which has 6"):
-        bank.windows("actions", [0], 4, 3)
+    with pytest.raises(ValueError, match="window of 3 from 6 is not inside episode 0, which has 8"):
+        bank.windows("actions", [0], 6, 3)
 
 
 def test_arms_meet_the_same_recipients(bank: HistoryBank):

@@ -199,7 +199,9 @@ def test_a_ratio_without_partners_and_without_differences():
         noise = [part._replace(codes=rng.normal(size=part.codes.shape)) for part in (fitted, tested)]
         values.append(distance_ratio(noise[0], noise[1]))
     assert np.mean(values) == pytest.approx(1.0, abs=0.03)
-    same = [part._replace(codes=np.ones_like(part.codes)) for part in (fitted, tested)]
+    constant = [part._replace(codes=np.ones_like(part.codes)) for part in (fitted, tested)]
+    assert distance_ratio(constant[0], constant[1]) == 1.0
+    same = planted(0.0)
     with pytest.raises(ValueError, match="the same in all its samples"):
         distance_ratio(same[0], same[1])
     one = [Slots(*(field[:4] for field in part)) for part in (fitted, tested)]
@@ -229,10 +231,11 @@ def test_what_is_shown_without_a_learner_is_of_fit_samples(played: Panel):
     np.testing.assert_allclose(shown(changed, FAMILIAR)[rows], found[rows], atol=1e-8)
 
 
-def test_a_slot_that_holds_nothing_has_no_ratio(played: Panel):
+def test_a_slot_that_holds_nothing_has_what_the_constant_has(played: Panel):
     groups = {name: ROSTER.group(name) for name in ("familiar", "held_out")}
     told = formed(played, np.zeros((20, 32)), groups)
-    assert told["distance_ratio"] is told["two_names"] is None
+    assert told["distance_ratio"] == 1.0
+    assert told["two_names"] == {"ratio": 1.0, "probe": pytest.approx(1.0)}
     for cohort in groups:  # ridge from nothing is the constant
         assert told[f"probe_{cohort}"]["error"] == pytest.approx(told[f"probe_{cohort}"]["constant"])
 
