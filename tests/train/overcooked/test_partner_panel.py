@@ -1,5 +1,8 @@
 """The panel of fresh episodes with one ego, and what is read of it, against loops, SciPy and scikit-learn."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -244,3 +247,12 @@ def test_a_slot_that_holds_nothing_has_what_the_constant_has(played: Panel):
 def test_illegal_panels(episodes: int):
     with pytest.raises(ValueError, match=rf"PanelConfig.episodes is {episodes}; legal"):
         PanelConfig(episodes=episodes)
+
+
+def test_the_panel_of_the_page():
+    page = (Path(__file__).parents[3] / "docs" / "overcooked.md").read_text(encoding="utf-8")
+    (block,) = [part for part in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "PanelConfig" in part]
+    told: dict = {}
+    exec(block, told)
+    assert told["played"].observations.shape == (12, 2, 20, 5, 5, 40)
+    assert told["played"].signatures.shape == (3, 288)
