@@ -1,5 +1,6 @@
 """Table `tab:overcooked-complete`: the action learner with a partner's history, regularised and aligned by partner."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
@@ -85,7 +86,8 @@ def _claim(text: str, path: str, low: str = VC, world: str = "overcooked", *, lo
         (f"{world}/{low}", f"{world}/{SPRII}"),
         _lead(world, path, low, SPRII),
         "difference of mean squared errors" if cohort else "difference",
-        **({"below": 0.0} if lower else {"above": 0.0}),
+        above=-math.inf if lower else 0.0,
+        below=0.0 if lower else math.inf,
         paper=paper,
         null=0.0,
         unless=None if cohort is None else unread(world, cohort),
