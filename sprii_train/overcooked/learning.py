@@ -153,9 +153,8 @@ def learn_with(
     training = initial(game, config, seed)
     rows = config.kitchens if histories is None else histories
     shape = (rows, len(kept), game.max_steps)
-    found = Histories(
-        np.empty((*shape, *game.shape), np.uint8), *np.empty((2, *shape), np.uint8), np.empty(shape, "f4")
-    )
+    mine, theirs = np.empty((2, *shape), np.uint8)
+    found = Histories(np.empty((*shape, *game.shape), np.uint8), mine, theirs, np.empty(shape, np.float32))
     weights, first = partner.reads, partner.initial()
     for iteration in range(iterations):
         training, played = _iterate(game, config, seat, partner.family, training, weights, first)

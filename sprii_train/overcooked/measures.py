@@ -80,7 +80,7 @@ def shown(panel: Panel, partners: NDArray[np.int64]) -> Array:
     means = np.concatenate([part.mean((1, 2), dtype=np.float64) for part in parts], axis=1)
     fitted = means[panel.fit & np.isin(panel.partners, partners)]
     standard = StandardScaler().fit(fitted)
-    rank = int(np.linalg.matrix_rank(standard.transform(fitted)))
+    rank = int(np.linalg.matrix_rank(np.asarray(standard.transform(fitted))))
     return PCA(min(SHOWN, rank), random_state=0).fit(standard.transform(fitted)).transform(standard.transform(means))
 
 
@@ -116,7 +116,7 @@ def distance_ratio(fitted: Slots, tested: Slots) -> float:
         ValueError: without two partners, or two contexts of one, or for slots that differ between partners
             and not within them.
     """
-    codes = StandardScaler().fit(fitted.codes).transform(tested.codes)
+    codes = np.asarray(StandardScaler().fit(fitted.codes).transform(tested.codes))
     apart = cosine_distances(codes)
     unlike = tested.contexts[:, None] != tested.contexts[None]
     same = tested.partners[:, None] == tested.partners[None]
@@ -143,15 +143,18 @@ def two_names(fitted: Slots, tested: Slots) -> tuple[float, float]:
         names within a partner over that of their mean, mean over partners, at least 1 where they mean nothing. Names of
         the probe alternate with contexts.
     """
-    codes = StandardScaler().fit(fitted.codes).transform(np.concatenate([fitted.codes, tested.codes]))
+    codes = np.asarray(StandardScaler().fit(fitted.codes).transform(np.concatenate([fitted.codes, tested.codes])))
     partners, contexts = (np.concatenate(pair) for pair in zip(fitted[1:], tested[1:], strict=True))
     names = np.repeat([0, 1], [len(fitted.codes), len(tested.codes)])
     apart, same = cosine_distances(codes), names[:, None] == names[None]
     own = (partners[:, None] == partners[None]) & (contexts[:, None] != contexts[None])
     sign, errors = np.array([[1.0], [-1.0]]), []
     for partner in np.unique(tested.partners):
-        a, b = (Slots(*(field[part.partners == partner] for field in part)) for part in (fitted, tested))
-        told = probe(a._replace(partners=a.contexts % 2), b._replace(partners=b.contexts % 2), sign)
+        a, b = (
+            Slots(part.codes[rows], part.contexts[rows] % 2, part.contexts[rows])
+            for part, rows in ((each, each.partners == partner) for each in (fitted, tested))
+        )
+        told = probe(a, b, sign)
         errors.append(told.error.mean() / told.constant.mean())
     return float(apart[own & ~same].mean() / apart[own & same].mean()), float(np.mean(errors))
 

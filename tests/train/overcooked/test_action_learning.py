@@ -134,6 +134,7 @@ def test_shares_of_histories_are_nested_and_pairs_across_runs_are(bank: HistoryB
     for share, count in ((1.0, 3), (0.5, 2), (0.25, 1)):
         own = replace(OVERCOOKED, share=share)
         data = own.data(bank, CONFIG, EVERY_RECIPE["h-sprii-runs"], pairs=3, seed=0)
+        assert isinstance(data, PairedPlay)
         rows[share] = set(data.table["episode"].tolist())
         assert np.unique(data.table["run"], return_counts=True)[1].tolist() == [count] * 6
         for step in range(20):

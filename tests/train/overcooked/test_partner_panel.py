@@ -207,7 +207,7 @@ def test_a_ratio_without_partners_and_without_differences():
     same = planted(0.0)
     with pytest.raises(ValueError, match="the same in all its samples"):
         distance_ratio(same[0], same[1])
-    one = [Slots(*(field[:4] for field in part)) for part in (fitted, tested)]
+    one = [Slots(part.codes[:4], part.partners[:4], part.contexts[:4]) for part in (fitted, tested)]
     with pytest.raises(ValueError, match="two partners"):
         distance_ratio(one[0], one[1])
 
