@@ -11,7 +11,7 @@ from sprii_train.settings.burgers_adaptive import BURGERS_ADAPTIVE
 from sprii_train.settings.cophy import COPHY
 from sprii_train.settings.d_clean import D_CLEAN
 from sprii_train.settings.fhn import FHN
-from sprii_train.settings.overcooked import OVERCOOKED
+from sprii_train.settings.overcooked import OVERCOOKED, OVERCOOKED_HALF, OVERCOOKED_QUARTER
 from sprii_train.settings.pendulum import PENDULUM
 from sprii_train.settings.pendulum_context import PENDULUM_CONTEXT
 from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
@@ -30,6 +30,8 @@ SETTINGS: dict[str, Setting] = {
         PENDULUM,
         PENDULUM_CONTEXT,
         OVERCOOKED,
+        OVERCOOKED_HALF,
+        OVERCOOKED_QUARTER,
         BURGERS,
         BURGERS_ADAPTIVE,
         FHN,
@@ -49,6 +51,8 @@ __all__ = [
     "D_CLEAN",
     "FHN",
     "OVERCOOKED",
+    "OVERCOOKED_HALF",
+    "OVERCOOKED_QUARTER",
     "PENDULUM",
     "PENDULUM_CONTEXT",
     "POKE",

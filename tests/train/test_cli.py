@@ -772,14 +772,8 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
     assert settings == {f"setting:{name}" for name in SETTINGS} - {
         f"setting:{alias}"
         for alias in (
-            "overcooked",
-            "burgers",
-            "burgers-adaptive",
-            "fhn",
-            "baxter",
-            "swimmer",
-            "rh20t",
-            "pendulum-context",
+            *("overcooked", "overcooked-half", "overcooked-quarter", "burgers", "burgers-adaptive", "fhn", "baxter"),
+            *("swimmer", "rh20t", "pendulum-context"),
         )
     }
     assert set(found) == {*TARGETS, *COMPOSED}

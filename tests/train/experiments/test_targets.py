@@ -61,7 +61,9 @@ HISTORIES = 4
 
 def family(world: str) -> str:
     """`poke` for `poke-r8`."""
-    return world if world in ("d-clean", "spring", "overcooked", "burgers", "burgers-adaptive") else "poke"
+    if world.startswith("overcooked"):
+        return "overcooked"
+    return world if world in ("d-clean", "spring", "burgers", "burgers-adaptive") else "poke"
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +101,12 @@ def measured(poke_bank: Bank, spring_bank: Bank, field_bank: Store, cells_root: 
 
 
 def partners_row() -> Row:
-    """A kept row, which is older than the ratios of untrained learners and of aliases: measuring one needs an extra."""
+    """A kept row, which is older than the panel's numbers: measuring one needs an extra."""
     kept = json.loads((RESULTS / "overcooked-quick" / "results.json").read_text(encoding="utf-8"))["rows"][0]
-    return kept | {"alias_ratio": 1.5, "untrained": {"distance_ratio": 1.8, "alias_ratio": 1.3}}
+    probes = {f"probe_{cohort}": {"error": 0.05, "constant": 0.06} for cohort in ("familiar", "held_out")}
+    read = probes | {"distance_ratio": 1.8, "two_names": {"ratio": 1.0, "probe": 1.3}}
+    ends = {f"{when}_{cohort}": 9.0 for when in ("last", "all") for cohort in ("familiar", "held_out")}
+    return kept | read | {"untrained": read, "without": read, "imitated": ends}
 
 
 def moved(value: Any, rng: np.random.Generator, noise: float) -> Any:
