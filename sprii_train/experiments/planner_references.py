@@ -22,7 +22,7 @@ from sprii_train.experiments.references import REFERENCES
 from sprii_train.experiments.sources import Measure
 from sprii_train.identity import cell_code
 from sprii_train.records import Report
-from sprii_train.settings.trials import PlannedTrials
+from sprii_train.settings.base import PlannedTrials
 
 
 @dataclass(frozen=True)

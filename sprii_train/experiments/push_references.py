@@ -18,7 +18,7 @@ from sprii_train.experiments.references import ReferenceCell, References
 from sprii_train.experiments.sources import Measure
 from sprii_train.identity import cell_code
 from sprii_train.records import Report
-from sprii_train.settings.push import PlannedTrials
+from sprii_train.settings.base import PlannedTrials
 
 PUSHERS = {"random": "Random actions", "nominal": "Nominal equations", "oracle": "True equations (oracle)"}
 
@@ -51,17 +51,15 @@ class PushReferenceCell(ReferenceCell):
 
     def measurement(self) -> dict[str, Any]:
         """What the row depends on besides."""
-        return {"code": cell_code(pushed, known, nominal, RandomAgent, type(self.controller))}
+        return {"code": cell_code(pushed, known, nominal, RandomAgent, *map(type, self.controllers))}
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
         """Act."""
         key = f"{self.name}|{self.planner}"
 
         def act() -> dict[str, Any]:
-            made: dict[str, Any] = {"nominal": nominal, "oracle": known}
-            agent = (
-                made[self.name](self.controller, seed=self.seed) if self.name in made else RandomAgent(seed=self.seed)
-            )
+            (controller,), made = self.controllers, {"nominal": nominal, "oracle": known}
+            agent = made[self.name](controller, seed=self.seed) if self.name in made else RandomAgent(seed=self.seed)
             row, courses = pushed(agent, self.seed, self.episodes)
             tensors = {f"{key}|{name}": torch.from_numpy(course) for name, course in courses.items()}
             write_tensors(folder / self.arrays, tensors)
@@ -82,7 +80,7 @@ class PushReferences(References):
         trials = scope.budget.trials
         assert isinstance(trials, PlannedTrials)
         return [
-            PushReferenceCell(self.world, name, controller, seed, trials.episodes, planner)
+            PushReferenceCell(self.world, name, (controller,), seed, trials.episodes, planner)
             for seed in scope.budget.sources
             for name in PUSHERS
             for planner, controller in (trials.planners[:1] if name == "random" else trials.planners)

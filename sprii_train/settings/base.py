@@ -18,6 +18,7 @@ from sprii_envs.relations import EpisodeTable
 from sprii_train.analysis.formation import Factor
 from sprii_train.analysis.gradients import GradientDiagnostic
 from sprii_train.analysis.value import ReaderConfig, RouteConfig
+from sprii_train.control.controllers import Config
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import ENGINE, TrainConfig, fit, resolve_precision, what_matters
 from sprii_train.identity import digest
@@ -65,6 +66,19 @@ class Trials:
         """Of the files of their results."""
         planned = f"-{digest(repr(self.controllers))[:8]}" if self.controllers else ""
         return f"{self.episodes}x{self.repeats}{planned}"
+
+
+@dataclass(frozen=True)
+class PlannedTrials(Trials):
+    """Episodes under several planners, which have names and may be of one kind.
+
+    Attributes:
+        planners: name → controller, in the order of the tables.
+        histories: of training, which a fit's Gaussian and errors are of.
+    """
+
+    planners: tuple[tuple[str, Config], ...] = ()
+    histories: int = 2_000
 
 
 def training(name: str, value: Any) -> Any:

@@ -9,8 +9,7 @@ from sprii_train.data import WindowReader
 from sprii_train.fit import TrainConfig
 from sprii_train.learners.cadm import CaDMConfig
 from sprii_train.learners.contextual import ContextualConfig
-from sprii_train.settings.base import SMOKE_NOTE, Budget, Other, Setting, listed
-from sprii_train.settings.trials import PlannedTrials
+from sprii_train.settings.base import SMOKE_NOTE, Budget, Other, PlannedTrials, Setting, listed
 
 
 class PendulumContext(Setting):

@@ -1,6 +1,6 @@
 """Pushing PokeWorld's object to its goal: dynamics learned offline on states, acted with in systems met and unmet."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from sprii_train.data import Rows, WindowReader
 from sprii_train.fit import TrainConfig
 from sprii_train.learners.pooled import PooledConfig
 from sprii_train.protocol import Windows
-from sprii_train.settings.base import SMOKE_NOTE, Budget, Built, Setting, Trials
+from sprii_train.settings.base import SMOKE_NOTE, Budget, Built, PlannedTrials, Setting
 
 VIGOROUS = PokeModes(pursuit=0.45, strike=0.3, approach=0.7, blow=0.9, damping=0.5, turbulence=0.5, noise=0.2)
 """The modes of PokeWorld's banks with more of their force and less of their brake: a planner pushes hard."""
@@ -24,17 +24,6 @@ PUSH_BANK = POKE_ORIGINAL.replace(
     constants={**POKE_ORIGINAL.constants, **CONSTANTS},
 )  # fmt: skip
 """4 episodes of 64 states of every system of the declared ranges."""
-
-
-@dataclass(frozen=True)
-class PlannedTrials(Trials):
-    """Episodes that planners act in.
-
-    Attributes:
-        planners: name → controller.
-    """
-
-    planners: tuple[tuple[str, Config], ...] = ()
 
 
 class CoordinateReader(WindowReader):
@@ -71,22 +60,26 @@ PLANNERS: tuple[tuple[str, Config], ...] = (
 )
 SMALL: tuple[tuple[str, Config], ...] = (("icem", ICEM(candidates=8, elites=4, iterations=1, horizon=4)),)
 
+_TRAIN = TrainConfig(
+    steps=6_000, pairs=64, learning_rate=2e-3, weight_decay=1e-4, warmup=200, checkpoint_every=1_000, precision="fp32"
+)
+
 PUSH_BUDGETS = {
     "smoke": Budget(
         PooledConfig(encoder=(8,), dynamics=(8,), persistent=3),
         TrainConfig(steps=20, pairs=12, warmup=5, checkpoint_every=10, log_every=5, precision="fp32"),
         (0,), 1, 20, SMOKE_NOTE, judged=False, step_seconds=0.02,
         store=Built(PUSH_BANK.replace(systems={"train": 30, "validation": 10})),
-        trials=PlannedTrials(2, seconds=1.0, planners=SMALL),
+        trials=PlannedTrials(2, seconds=1.0, planners=SMALL, histories=1_000),
     ),
     "quick": Budget(
-        PooledConfig(),
-        TrainConfig(
-            steps=6_000, pairs=64, learning_rate=2e-3, weight_decay=1e-4, warmup=200, checkpoint_every=1_000,
-            precision="fp32",
-        ),
-        (0,), 1, None, "one seed; not in the paper", step_seconds=0.025,
+        PooledConfig(), _TRAIN, (0,), 1, None, "one seed; not in the paper", step_seconds=0.025,
         trials=PlannedTrials(20, seconds=60.0, planners=PLANNERS),
+    ),
+    "paper": Budget(
+        PooledConfig(), replace(_TRAIN, steps=20_000), (0, 1, 2), 1, None,
+        "three seeds and as many updates as the paper's PokeWorld; pushing itself is not in the paper",
+        step_seconds=0.025, trials=PlannedTrials(50, seconds=150.0, planners=PLANNERS),
     ),
 }  # fmt: skip
 

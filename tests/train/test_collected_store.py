@@ -33,6 +33,7 @@ def test_a_learner_trains_on_what_was_collected(tmp_path: Path):
     assert all(a != b for a, b in zip(rows[:6], rows[6:], strict=True))
     train = TrainConfig(steps=3, pairs=6, warmup=1, precision="fp32")
     learner = CaDM(CONFIG, seed=0)
+    learner.fit_statistics(windows)
     before = [tensor.clone() for tensor in learner.parameters()]
     fit(learner, data, Objective(), train, tmp_path / "run", tensorboard=False)
     assert any(not torch.equal(a, b) for a, b in zip(before, learner.parameters(), strict=True))

@@ -10,6 +10,7 @@ from sprii_envs.relations import SAME_ROLLOUT, SAME_SYSTEM, Derangement, PairSam
 from sprii_train.protocol import Objective
 from sprii_train.recipes import (
     ADAPTED_RECIPES,
+    CONTEXT_RECIPES,
     CONTROL_RECIPES,
     COPHY_RECIPES,
     EVERY_RECIPE,
@@ -104,7 +105,7 @@ def test_the_arms_of_pokeworld_and_springworld():
     own = (
         RECIPES, POKE_RECIPES, SPRING_RECIPES, CONTROL_RECIPES, PARTNER_RECIPES, FIELD_RECIPES, FHN_RECIPES,
         ADAPTED_RECIPES, COPHY_RECIPES, GRASP_RECIPES, SWIMMER_RECIPES, SCENE_RECIPES, TDS_RECIPES,
-        STATE_RECIPES, LATENT_RECIPES, REFERENCE_RECIPES,
+        STATE_RECIPES, LATENT_RECIPES, REFERENCE_RECIPES, CONTEXT_RECIPES,
     )  # fmt: skip
     assert len(EVERY_RECIPE) == sum(map(len, own))
     assert all(arm.name == name and arm.context == "split" for name, arm in (POKE_RECIPES | SPRING_RECIPES).items())

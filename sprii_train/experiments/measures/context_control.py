@@ -18,7 +18,7 @@ from sprii_train.evaluation import evaluate_agent
 from sprii_train.experiments.measures.control import groups_of
 from sprii_train.experiments.sources import Source
 from sprii_train.learners.histories import History, window_history
-from sprii_train.settings.trials import PlannedTrials
+from sprii_train.settings.base import PlannedTrials
 
 SHOWN = "OOD_c3"
 """The group whose first episode is kept whole."""

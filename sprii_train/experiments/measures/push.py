@@ -12,10 +12,7 @@ from sprii_train.control.push_agents import learned, told
 from sprii_train.experiments.measures.acting import Courses, acted
 from sprii_train.experiments.sources import Source
 from sprii_train.learners.histories import window_history
-from sprii_train.settings.push import PlannedTrials
-
-HISTORIES = 1_000
-"""Of training episodes, which say how contexts are distributed and how well they predict."""
+from sprii_train.settings.base import PlannedTrials
 
 
 def push(source: Source) -> dict[str, Any]:
@@ -28,7 +25,7 @@ def push(source: Source) -> dict[str, Any]:
     assert isinstance(trials, PlannedTrials)
     acts, courses = {}, {}
     for name, controller in trials.planners:
-        for row, agent in _agents(source, controller):
+        for row, agent in _agents(source, controller, trials.histories):
             key = f"{row}|{name}"
             acts[key], course = pushed(agent, source.seed, trials.episodes)
             courses |= {f"{key}|{each}": states for each, states in course.items()}
@@ -44,21 +41,21 @@ def pushed(agent: Any, seed: int, episodes: int) -> tuple[dict[str, Any], Course
     )  # fmt: skip
 
 
-def fit_of(source: Source) -> ContextFit:
+def fit_of(source: Source, histories: int) -> ContextFit:
     """The fit of a source's contexts: calibrated on histories of training episodes, none of whose systems is known."""
     setting, learner = source.setting, source.learner
     table = setting.episodes(source.store, "train")
     rng = torch.Generator().manual_seed(source.seed)
-    chosen = torch.randperm(len(table), generator=rng)[:HISTORIES].numpy()
+    chosen = torch.randperm(len(table), generator=rng)[:histories].numpy()
     windows = source.reader.histories(table["episode"][chosen], 0 * chosen)
     history = window_history(windows.observations, windows.actions, learner.history)
     return ContextFit(calibrated(learner, history), transitions=learner.history)
 
 
-def _agents(source: Source, controller: Config) -> Iterator[tuple[str, Any]]:
+def _agents(source: Source, controller: Config, histories: int) -> Iterator[tuple[str, Any]]:
     seed, learner = source.seed, source.learner
     if learner.config.context == "supervised":
         yield "told", told(learner, controller, seed=seed)
         return
     yield "encoder", learned(learner, controller, seed=seed)
-    yield "fit", learned(learner, controller, seed=seed, fit=fit_of(source))
+    yield "fit", learned(learner, controller, seed=seed, fit=fit_of(source, histories))

@@ -155,7 +155,7 @@ def _tables(rows: Sequence[Row]) -> list[Table]:
             "untrained, two names": "untrained.two_names.ratio",
         }, "Cosine distances of standardised slots of familiar partners' test episodes, all with one ego. A constant "
             "slot, or one that holds anything but the partner, has 1."),
-        _contrasts(rows),
+        *_contrasts(rows),
         _returns(rows),
         table("Other partners' slots at fixed weights: cross-entropy of the ego's actions", {
             f"{name}, {cohort.replace('_', ' ')}": f"swapped_{cohort}.{name}"
@@ -168,7 +168,7 @@ def _tables(rows: Sequence[Row]) -> list[Table]:
     ]  # fmt: skip
 
 
-def _contrasts(rows: Sequence[Row]) -> Table:
+def _contrasts(rows: Sequence[Row]) -> list[Table]:
     """Paired differences of arms, and what so many sources could have resolved (`tab:v3-overcooked`)."""
     arms: dict[tuple[str, str], dict[int, Row]] = {}
     for row in rows:
@@ -181,11 +181,11 @@ def _contrasts(rows: Sequence[Row]) -> Table:
         if pairs and not any(None in pair for pair in pairs):
             told = _resolved([a - b for a, b in pairs], PUBLISHED.get((world, path, low, high)))
             lines.append([share, name, what, *told])
-    return Table(
-        "Paired differences, and what they could resolve", columns, lines,
+    note = (
         "Mean ± SD over sources. `resolves`: the smallest difference whose interval leaves 0 out, half the interval's "
-        "width. `power`: the chance that so many sources resolve the paper's difference at the SD found here.",
-    )  # fmt: skip
+        "width. `power`: the chance that so many sources resolve the paper's difference at the SD found here."
+    )
+    return [Table("Paired differences, and what they could resolve", columns, lines, note)] if lines else []
 
 
 def _resolved(differences: Sequence[float], paper: float | None) -> list[str]:

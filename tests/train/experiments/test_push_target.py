@@ -24,7 +24,7 @@ from sprii_train.experiments.targets.push import CLAIMS, LINES, _courses, _found
 from sprii_train.recipes import RECIPES
 from sprii_train.reports.claims import HELD, OPEN, judge
 from sprii_train.settings import PUSH
-from sprii_train.settings.push import PlannedTrials
+from sprii_train.settings.base import PlannedTrials
 
 TARGET = TARGETS["ext:poke-push"]
 

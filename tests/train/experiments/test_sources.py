@@ -140,6 +140,7 @@ def test_results_are_by_measure_and_by_the_readers_that_it_fits(poke_bank: Bank)
     assert readerless == {
         "adaptive",
         "atlas",
+        "context-control",
         "control",
         "cost",
         "decoded",
@@ -154,6 +155,7 @@ def test_results_are_by_measure_and_by_the_readers_that_it_fits(poke_bank: Bank)
         "operator",
         "own-head",
         "partners",
+        "push",
         "selection",
         "tactile",
         "scenes",

@@ -19,6 +19,9 @@ from sprii_envs.banks import Bank, Store, build
 from sprii_train.experiments.cells import folder_of
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.pairings import PairingCell
+from sprii_train.experiments.planner_references import PlannersReferences
+from sprii_train.experiments.push_references import PushReferences
+from sprii_train.experiments.references import REFERENCES, References
 from sprii_train.experiments.targets import ALIASES, COMPOSED, TARGETS, Group, Pairings, Target, target
 from sprii_train.experiments.targets.base import arms_of, spread_of, spread_table, stacked, value_of
 from sprii_train.experiments.targets.geometry import interval_table
@@ -29,6 +32,7 @@ from sprii_train.reports.claims import FAILED, HELD, OPEN, Claim, judge, named
 from sprii_train.reports.page import Table
 from sprii_train.reports.paper import paper_panels
 from sprii_train.settings import POKE, PRESET_NAMES, SETTINGS, Built
+from sprii_train.settings.push import PLANNERS
 
 Row = dict[str, Any]
 POOLED = (
@@ -171,6 +175,14 @@ def arms_named(group: Group | Pairings, arms: Sequence[str]) -> set[str]:
     return {name for arm in arms for name in (arm, f"{group.world}/{arm}")}
 
 
+def untrained_arms(group: Any) -> Sequence[str]:
+    """Arms of the rows that train nothing, which claims may name too."""
+    if isinstance(group, PushReferences):
+        planned = [f"{name}-{planner}" for name in ("nominal", "oracle") for planner, _ in PLANNERS]
+        return ["random", *planned]
+    return list(REFERENCES) if isinstance(group, References | PlannersReferences) else []
+
+
 def check_tables(tables: Sequence[Table]) -> None:
     assert tables
     for table in tables:
@@ -189,7 +201,7 @@ def check_tables(tables: Sequence[Table]) -> None:
 def test_what_a_target_names_exists(label: str):
     one = TARGETS[label]
     assert target(label) is one
-    assert re.fullmatch(r"(tab|fig|app):[a-z0-9-]+", label)
+    assert re.fullmatch(r"(tab|fig|app|ext):[a-z0-9-]+", label)
     assert one.folder == label.replace(":", "-")
     assert one.title
     assert one.groups
@@ -198,7 +210,7 @@ def test_what_a_target_names_exists(label: str):
         assert group.world in SETTINGS
         assert len(set(group.recipes)) == len(group.recipes)
         assert set(group.recipes) <= set(EVERY_RECIPE)
-        known |= arms_named(group, group.recipes)
+        known |= arms_named(group, [*group.recipes, *untrained_arms(group)])
         if not group.recipes:
             continue
         if isinstance(group, Pairings):
@@ -248,7 +260,9 @@ def test_other_labels_of_a_table_or_figure():
         assert label in COMPOSED or target(alias) is TARGETS[label]
 
 
-@pytest.mark.parametrize("label", [label for label in TARGETS if not label.startswith("fig:") and label not in WITHIN])
+@pytest.mark.parametrize(
+    "label", [label for label in TARGETS if not label.startswith(("fig:", "ext:")) and label not in WITHIN]
+)
 def test_the_papers_table_is_printed_beside_ours(label: str):
     panels = paper_panels(label)
     assert panels

@@ -10,7 +10,7 @@ from tiny_objects import object_windows
 from tiny_worlds import POKE_LEARNER
 
 from sprii_envs.banks import Bank
-from sprii_envs.relations import SAME_SYSTEM
+from sprii_envs.relations import SAME_SYSTEM, Relation
 from sprii_train.experiments.graphs import random_graph
 from sprii_train.fields.environments import EnvironmentWindows
 from sprii_train.fields.windows import FieldWindows
@@ -110,7 +110,8 @@ OF_OBJECTS = CoPhyNetConfig | ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMCon
 WITHOUT_CONTEXTS = tuple(
     name
     for name, config in CONFIGS.items()
-    if name not in ("jepa", "tds", "cpc", "rssm", "pooled") and not isinstance(config, OF_OBJECTS | MultimodalConfig)
+    if name not in ("jepa", "tds", "cpc", "rssm", "pooled", "fcrl-temporal")
+    and not isinstance(config, OF_OBJECTS | MultimodalConfig)
 )
 PAIRS = 6
 CHECKED: set[Any] = set()
@@ -152,8 +153,8 @@ def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
     if isinstance(config, ReferenceConfig):
         rng = np.random.default_rng(0)
         frames = (rng.integers(0, 256, (2 * PAIRS, *shape, 8, 8), np.uint8) for shape in ((2, 6), (3,)))
-        numbers = (rng.standard_normal((2 * PAIRS, *s), np.float32) for s in ((2, 4, 2), (3, 2), (2, 8)))
-        (histories, shown), (led, u, y) = map(torch.from_numpy, frames), map(torch.from_numpy, numbers)
+        drawn = (rng.standard_normal((2 * PAIRS, *s), np.float32) for s in ((2, 4, 2), (3, 2), (2, 8)))
+        (histories, shown), (led, u, y) = map(torch.from_numpy, frames), map(torch.from_numpy, drawn)
         return ContextQueries(histories, led, shown, u, y)
     if isinstance(config, ADConfig):
         rng, shape = np.random.default_rng(0), (2 * PAIRS, SUPPORT + QUERY, config.steps)
@@ -174,7 +175,8 @@ def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
             torch.randn(2 * PAIRS, t, config.taxels, generator=draw) for t in (config.history, len(config.horizons))
         )
         return Windows(seen, seen[:, 1:, :0], ahead, seen[:, : config.horizons[-1], :0])
-    if recipe.name in GRASP_RECIPES:  # whose relations are of other columns
+    named = {*recipe.relation.shared, *recipe.relation.differ} if isinstance(recipe.relation, Relation) else set()
+    if recipe.name in GRASP_RECIPES or not named <= set(bank.table.columns):  # a bank of bodies has no such pairs
         recipe = replace(recipe, relation=SAME_SYSTEM)
     if recipe.kernel == LINKED:
         recipe = replace(recipe, kernel=random_graph(POKE.episodes(bank, "train"), seed=0))
@@ -248,7 +250,8 @@ def test_learners_have_names_and_configs_of_their_own():
         register_learner("ad", LEARNERS["jepa"][0], config)
     with pytest.raises(ValueError, match="ADConfig is the config of the learner 'ad'; give yours its own"):
         register_learner("mine", ad, config)
-    with pytest.raises(ValueError, match="dict is no registered learner's config; legal: JEPAConfig, CaDMConfig, ADC"):
+    legal = ", ".join(cls.__name__ for _, cls in LEARNERS.values())
+    with pytest.raises(ValueError, match=f"^dict is no registered learner's config; legal: {legal}"):
         learner_of({})
 
 
