@@ -1,6 +1,6 @@
 """The picture of the concepts, assets/concepts.svg: python examples/concepts.py
 
-Two episodes of one system, what Align and Cross do with their contexts, and where Formation, Use and Value are asked. The two
+Two episodes of one system, what Align and Cross do with their contexts, and what Formation, Use and Value ask. The two
 curves are real: D-Clean's puck under one drag, pushed in two ways.
 """
 
@@ -84,7 +84,7 @@ def draw() -> None:
     ax.text(25, 106.5, "donor's episode", ha="center", color=DONOR, fontsize=13, weight="bold")
     ax.text(75, 106.5, "recipient's episode", ha="center", color=RECIPIENT, fontsize=13, weight="bold")
     arrow(ax, (45.2, 96), (54.8, 96), INK, "<|-|>")
-    ax.text(50, 84.6, "relation:\nsame system", ha="center", va="center", fontsize=12, color=INK)
+    ax.text(50, 82.9, "relation:\nsame system", ha="center", va="center", fontsize=12, color=INK)
     for x in (10, 90):
         ax.text(x, 84.2, "history —\nfuture ····", ha="center", va="center", fontsize=11.5, color=FAINT)
 
@@ -92,7 +92,7 @@ def draw() -> None:
         arrow(ax, (x, 87), (x, 78), colour)
         box(ax, x, 74.5, 26, 7, "encoder", colour)
         arrow(ax, (x, 71), (x, 64.5), colour)
-    ax.text(50, 74.5, "same\nweights", ha="center", va="center", fontsize=11.5, color=FAINT)
+    ax.text(50, 74.5, "same weights", ha="center", va="center", fontsize=11.5, color=FAINT)
     box(ax, 25, 60, 30, 9, "context $z_p$\nof the donor", DONOR)
     box(ax, 75, 60, 30, 9, "context $z_p$\nof the recipient", RECIPIENT)
     arrow(ax, (40.5, 60), (59.5, 60), INK, "<|-|>")

@@ -1,8 +1,8 @@
 """What MkDocs is told beside `mkdocs.yml`: files of the repository that pages link to become part of the site.
 
-Pages in `docs/` link to pictures, examples and texts outside of it, so that the links work in a checkout. Here each such target
-becomes a file of the site, a page where it is code or Markdown, and the links follow. A line `<!-- README: Heading -->` is replaced by
-that section of README.md.
+Pages in `docs/` link to pictures, examples and texts outside of it, so that the links work in a checkout. Here each
+such target becomes a file of the site, a page where it is code or Markdown, and the links follow. A line
+`<!-- README: Heading -->` is replaced by that section of README.md.
 """
 
 import os
@@ -25,7 +25,7 @@ RENAMED = {DOCS / "results" / "index.html": "results/index_of_reports.html"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what pages link to outside of `docs/`, and the index of reports, whose own name results/README.md takes in the site."""
+    """Add what pages link to outside of `docs/`, and the index of reports, whose name results/README.md takes."""
     for path, uri in RENAMED.items():
         files.append(File.generated(config, uri, abs_src_path=str(path)))
     waiting = [file.src_uri for file in files.documentation_pages()]
@@ -105,7 +105,7 @@ def relinked(source: str, markdown: str) -> str:
 
     def follow(match: re.Match[str]) -> str:
         target = resolved(source, match[2])
-        if target is None or target.is_dir() and target.is_relative_to(DOCS):
+        if target is None or (target.is_dir() and target.is_relative_to(DOCS)):
             return match[0]
         return f"{match[1]}{os.path.relpath(uri_of(target), here)}{match[3]}"
 

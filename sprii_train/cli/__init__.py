@@ -65,8 +65,7 @@ def main() -> None:
             | Annotated[Benchmark, subcommand("benchmark")]
         ],
         prog="sprii",
-        description="Environments with persistent properties, relation samplers, Align and Cross. sprii --version prints "
-        "which.",
+        description="Environments with persistent properties, relation samplers, Align and Cross; sprii --version.",
     )
     for stream in (sys.stdout, sys.stderr):  # a terminal without γ or ± is no reason to lose a report
         if isinstance(stream, io.TextIOWrapper):

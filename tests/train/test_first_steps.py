@@ -1,4 +1,4 @@
-"""docs/first_steps.md: its blocks run, its contexts tell the rate of machines never trained on, its agent beats chance."""
+"""docs/first_steps.md: its blocks run, and its contexts tell the rate of machines that were never trained on."""
 
 import re
 from pathlib import Path
