@@ -36,9 +36,9 @@ class Links(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         found = dict(attrs)
-        self.anchors |= {found[name] for name in ("id", "name") if found.get(name)}
-        if tag == "a" and found.get("href"):
-            self.leads.append(found["href"])
+        self.anchors |= {anchor for name in ("id", "name") if (anchor := found.get(name))}
+        if tag == "a" and (led := found.get("href")):
+            self.leads.append(led)
         elif (target := found.get(LOADED.get(tag, ""))) and found.get("rel") != "canonical":
             self.loaded.append(target)
 
