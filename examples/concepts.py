@@ -24,11 +24,8 @@ def positions(seed: int, steps: int = 26) -> np.ndarray:
     """Places (steps + 1, 2) of the puck in one episode of the system with drag 0.5."""
     env = gym.make("sprii/D-Clean-v0", obs_type="state")
     observation, _ = env.reset(seed=seed, options={"system": {"drag": 0.5}})
-    push, found = np.random.default_rng(seed), [observation[:2]]
-    for step in range(steps):
-        if step % 6 == 0:
-            force = push.uniform(-1, 1, 2).astype(np.float32)
-        found.append(env.step(force)[0][:2])
+    forces = np.random.default_rng(seed).uniform(-1, 1, (-(-steps // 6), 2)).astype(np.float32)
+    found = [observation[:2], *(env.step(force)[0][:2] for force in np.repeat(forces, 6, axis=0)[:steps])]
     return np.array(found)
 
 
