@@ -5,6 +5,7 @@ import os
 import sys
 from typing import Annotated
 
+from sprii_envs import __version__
 from sprii_envs.dependencies import PackageImportError, require
 
 try:
@@ -49,6 +50,9 @@ def main() -> None:
     if (words := tuple(sys.argv[1:3])) in REPLACED:
         print(f"sprii: sprii {' '.join(words)} {REPLACED[words]}", file=sys.stderr)
         sys.exit(2)
+    if words == ("--version",):
+        print(f"sprii {__version__}")
+        return
     command = tyro.cli(
         OmitSubcommandPrefixes[
             Annotated[Quickstart, subcommand("quickstart")]
@@ -61,7 +65,7 @@ def main() -> None:
             | Annotated[Benchmark, subcommand("benchmark")]
         ],
         prog="sprii",
-        description="Environments with persistent properties, relation samplers, Align and Cross.",
+        description="Environments with persistent properties, relation samplers, Align and Cross; sprii --version.",
     )
     for stream in (sys.stdout, sys.stderr):  # a terminal without γ or ± is no reason to lose a report
         if isinstance(stream, io.TextIOWrapper):

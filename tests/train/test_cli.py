@@ -18,6 +18,7 @@ import sprii_envs  # noqa: F401  (registers the environments)
 from sprii_envs.dependencies import is_absent
 from sprii_train.cli import main
 
+ROOT = Path(__file__).parents[2]
 SPRII = [sys.executable, "-m", "sprii_train"]
 
 
@@ -904,3 +905,10 @@ def test_two_interrupts_of_a_build_end_it(tmp_path):
     _, said = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "the same command resumes" in said
+
+
+def test_version_is_the_package_s(monkeypatch, capsys):
+    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    assert in_process(monkeypatch, capsys, "--version") == (0, f"sprii {version}\n", "")
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text()
