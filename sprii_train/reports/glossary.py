@@ -259,6 +259,7 @@ COLUMNS: dict[str, str] = {
     "Iteration": "The round of collecting and training.",
     "K": "Number of donor histories whose codes are averaged.",
     "Role": "What the arm is in the comparison.",
+    "Whose": "Whose number it is: this run's or the paper's.",
     "Wrong factor": "The property in which the wrong donor differs.",
     "Selection": "How the settings and the checkpoint were chosen.",
     "Selection rule": "How the settings and the checkpoint were chosen.",
