@@ -254,7 +254,6 @@ COLUMNS: dict[str, str] = {
     "λx": "The weight of Cross.",
     "λ x": "The weight of Cross.",
     "α": "Share of donors that are related; the others are drawn from all systems.",
-    "History": "How much of the histories with partners is given.",
     "Horizon": "How many steps ahead is predicted.",
     "Iteration": "The round of collecting and training.",
     "K": "Number of donor histories whose codes are averaged.",
@@ -324,9 +323,8 @@ COLUMNS: dict[str, str] = {
     "Matched MSE": "Mean squared error with the context of the recipient's own system.",
     "Matched relative L2": "Error over the size of the target, with the context of the recipient's own system.",
     "Same system's": _MATCHED,
-    "Own": "With the context of the window's own history.",
+    "Own": "With the context of the window's own history, or of a donor of its own system.",
     "own-donor": _MATCHED,
-    "own": _MATCHED,
     "Correct": "Error with the context of another episode of the same system.",
     "Correct ↓": "Error with the context of another episode of the same system.",
     "Gap": "Error with another system's context minus error with the same system's: above 0 if contexts matter.",
@@ -594,6 +592,7 @@ OWN: dict[str, dict[str, str]] = {
     "tab:spring-gradient-distribution": {
         "Mean": "The mean cosine of the two gradients: below 0 they oppose each other."
     },
+    "tab:overcooked-complete": {"History": "The share of the partners' histories that is trained on."},
     "tab:pendulum-r7": {
         "Mass R²": "Share of the mass's variance that a linear probe reads off contexts.",
         "Length R²": "Share of the length's variance that a linear probe reads off contexts.",

@@ -74,7 +74,7 @@ def test_a_figure_that_is_only_in_the_page_stays_in_it(folder: Path):
     ("text", "why"),
     [
         ("{", "run its command again"),
-        ("[]", "keeps no tables"),
+        ("[]", "run its command again"),
         ('{"table": "tab:x", "rows": []}', "keeps no tables"),
         ('{"tables": [], "verdicts": []}', "not as reports are written"),
         ('{"tables": 3, "title": "T"}', "not as reports are written"),

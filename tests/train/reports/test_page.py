@@ -189,7 +189,7 @@ def test_names_are_no_markup_anywhere(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     write_page(named, tmp_path)
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert text.count(NAME.replace("<", "&lt;").replace(">", "&gt;")) == 17
+    assert text.count(NAME.replace("<", "&lt;").replace(">", "&gt;")) == 21
     assert "<b>" not in text
     print_page(named)
     assert capsys.readouterr().out.count(NAME) == 8
