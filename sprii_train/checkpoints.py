@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -88,15 +89,23 @@ def _check_files(folder: Path, described: Mapping[str, Any], names: tuple[str, .
         check_file(folder / name, entry, error=CheckpointError, remedy=remedy)
 
 
-def save(learner: nn.Module, path: str | Path) -> None:
+Kinds = Mapping[str, tuple[type[nn.Module], type[Any]]]
+"""Name in a checkpoint → (class, config class)."""
+
+
+def save(learner: nn.Module, path: str | Path, *, also: Kinds = MappingProxyType({})) -> None:
     """Save a learner as a folder of `model.safetensors` and `config.json`.
 
+    Args:
+        also: kinds of models beside `sprii_train.learners.LEARNERS`.
+
     Raises:
-        ValueError: if its class is not in `sprii_train.learners.LEARNERS`.
+        ValueError: if its class is of neither.
     """
-    kind = next((name for name, (cls, _) in LEARNERS.items() if type(learner) is cls), None)
+    kinds = LEARNERS | dict(also)
+    kind = next((name for name, (cls, _) in kinds.items() if type(learner) is cls), None)
     if kind is None:
-        raise ValueError(f"{type(learner).__name__} is not a registered learner; legal: {', '.join(LEARNERS)}")
+        raise ValueError(f"{type(learner).__name__} is not a registered learner; legal: {', '.join(kinds)}")
     with written_folder(path) as folder:
         _save(learner.state_dict(), folder / "model.safetensors", Path(path) / "model.safetensors")
         described = {"learner": kind, "config": asdict(learner.config)}  # type: ignore[arg-type]
@@ -108,8 +117,11 @@ def _description(described: Mapping[str, Any]) -> str:
     return digest(json.dumps([described["learner"], described["config"]], sort_keys=True))
 
 
-def load(path: str | Path) -> nn.Module:
+def load(path: str | Path, *, also: Kinds = MappingProxyType({})) -> nn.Module:
     """Rebuild a learner from the folder that `save` wrote, in evaluation mode.
+
+    Args:
+        also: see `save`.
 
     Raises:
         CheckpointError: naming the file that is missing or damaged, the unknown learner or field, or the tensor
@@ -119,9 +131,10 @@ def load(path: str | Path) -> nn.Module:
     recover(folder)
     remedy = f"remove {folder}, and let what wrote it write it again"
     described = read_json(config, CheckpointError, remedy)
-    if str(described.get("learner")) not in LEARNERS:
-        raise CheckpointError(f"{config} names no known learner; legal: {', '.join(LEARNERS)}")
-    cls, config_cls = LEARNERS[described["learner"]]
+    kinds = LEARNERS | dict(also)
+    if str(described.get("learner")) not in kinds:
+        raise CheckpointError(f"{config} names no known learner; legal: {', '.join(kinds)}")
+    cls, config_cls = kinds[described["learner"]]
     known = {field.name for field in fields(config_cls)}
     if not isinstance(described.get("config"), dict):
         raise CheckpointError(f"{config} does not describe a learner: it has no config; {remedy}")

@@ -323,6 +323,14 @@ STATE_RECIPES: dict[str, Recipe] = _named(
 NOD predicts with related codes by itself, and FCRL predicts nothing: neither has an arm of Cross."""
 
 _R7 = Objective(lambda_p=0.003, target_std=0.1)
+CONTEXT_RECIPES: dict[str, Recipe] = _named(
+    Compared("context-labelled", "Properties given", Objective(), learner="labelled"),
+    Compared("context-fitted", "Linear in a fitted context", Objective(), learner="fitted"),
+    Compared("context-encoded", "Linear in an encoder's context", Objective(), learner="encoded"),
+    Compared("context-encoded-align-cross", "Linear, encoder, Align + Cross", JOINT, learner="encoded"),
+)
+"""Dynamics for control: told what persists, or linear in what is fitted or encoded (`ext:pendulum-context`)."""
+
 CONTROL_RECIPES: dict[str, Recipe] = _named(
     Recipe("cadm", "CaDM", Objective(target_std=0.1)),
     Recipe("random", "Random relation", _R7, kernel=SHIFTED),
@@ -330,14 +338,16 @@ CONTROL_RECIPES: dict[str, Recipe] = _named(
 )
 """Which contexts are aligned while CaDM, whose own loss has weight 1, trains online (`app:pendulum-control`)."""
 
+_OTHER_RUN = Relation(("system",), ("run",), name="same partner, another run")
 PARTNER_RECIPES: dict[str, Recipe] = _named(
-    Recipe("h", "H", Objective()),
-    Recipe("h-vc", "H+VC", Objective(lambda_p=0.001, invariance=0.0)),
-    Recipe("h-sprii", "H+SPRII", Objective(lambda_p=0.001)),
+    Recipe("h", "H", Objective(), relation=SAME_ROLLOUT),
+    Recipe("h-vc", "H+VC", Objective(lambda_p=0.001, invariance=0.0), relation=SAME_ROLLOUT),
+    Recipe("h-sprii", "H+SPRII, one run", Objective(lambda_p=0.001), relation=SAME_ROLLOUT),
+    Recipe("h-sprii-runs", "H+SPRII, across runs", Objective(lambda_p=0.001), relation=_OTHER_RUN),
     Recipe("h-random", "H+Random", Objective(lambda_p=0.001), kernel=Derangement()),
 )
 """Histories with partners (`app:overcooked`): 0.001·(25V + C), 0.001·(25I + 25V + C), and the latter with histories of
-other partners."""
+other partners. Pairs are of one history of one ego, as published, or of two egos that learnt with the same partner."""
 
 _NOD = Objective(lambda_p=0.03)
 FIELD_RECIPES: dict[str, Recipe] = _named(
@@ -498,6 +508,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | SPRING_RECIPES
     | STATE_RECIPES
     | CONTROL_RECIPES
+    | CONTEXT_RECIPES
     | PARTNER_RECIPES
     | FIELD_RECIPES
     | FHN_RECIPES

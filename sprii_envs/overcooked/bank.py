@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.arguments import check, instance, integer
 from sprii_envs.banks import RecordedBank, Recording, StoreError, StreamSpec
 from sprii_envs.banks.recorded import MANIFEST
+from sprii_envs.banks.store import ranges_in
 from sprii_envs.files import StrPath
 from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import Game
@@ -136,6 +137,21 @@ class HistoryBank(RecordedBank):
     def rewards(self) -> NDArray[np.float32]:
         """(histories, episodes, steps)."""
         return self._whole("rewards")
+
+    def windows(self, column: str, episodes: ArrayLike, starts: ArrayLike, length: int) -> NDArray[Any]:
+        """As of any store; observations are read from their file, so that memory holds these windows and no more."""
+        if column != "observations":
+            return super().windows(column, episodes, starts, length)
+        values = self.stream(column).values
+        offsets = self._offsets[column]
+        where = ranges_in(self.name, self.table, self._order, column, 0, episodes, starts, length)
+        found = np.empty((len(where.rows), length, *values.shape[1:]), values.dtype)
+        with open(self.path / "observations.u8", "rb", buffering=0) as file:
+            for window, entry in zip(found, offsets[where.rows] + where.begins, strict=True):
+                file.seek(int(entry) * values[0].nbytes)
+                if file.readinto(window.reshape(-1).data) != window.nbytes:
+                    raise StoreError(f"{file.name} is damaged: shorter than its manifest says; {self.REMEDY}")
+        return found
 
     def _whole(self, name: str) -> NDArray[Any]:
         entries = self.stream(name).values

@@ -26,12 +26,14 @@ class Histories:
         observations: before each action, (N, E, T, H, W, C) uint8, or None.
         actions, partner_actions: (N, E, T) uint8.
         rewards: the team's after each action, (N, E, T) float32.
+        states: of the kitchen before each action, every leaf (N, E, T, …), or None.
     """
 
     observations: NDArray[np.uint8] | None
     actions: NDArray[np.uint8]
     partner_actions: NDArray[np.uint8]
     rewards: NDArray[np.float32]
+    states: Any = None
 
     @property
     def returns(self) -> NDArray[np.float32]:
@@ -49,6 +51,7 @@ def collect(
     episodes: int = 1,
     seed: int,
     observations: bool = True,
+    states: bool = False,
 ) -> Histories:
     """Play whole episodes, all histories at once.
 
@@ -57,7 +60,7 @@ def collect(
         ego: who plays it, or one policy for each episode, all of one family and size.
         histories, episodes: N and E.
         seed: of starts, recipes and actions.
-        observations: whether to keep them.
+        observations, states: whether to keep them.
 
     Raises:
         ValueError: for a number below 1, for egos that are not one an episode, or for networks of another kitchen.
@@ -79,16 +82,17 @@ def collect(
     for each in (*egos, partner):
         each.fits(game)
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(each.reads for each in egos))
-    play = _program(game, seat, egos[0].family, partner.family, histories, episodes, bool(observations))
+    play = _program(game, seat, egos[0].family, partner.family, histories, episodes, bool(observations), bool(states))
     carries = (egos[0].initial(), partner.initial())
     found = jax.device_get(play(stacked, partner.reads, carries, jax.random.PRNGKey(seed)))
     # Scans put episode and time in front of the histories.
-    seen, *rest = (None if part is None else np.moveaxis(part, 2, 0) for part in found)
-    return Histories(seen, *rest)  # type: ignore[arg-type]
+    return Histories(*jax.tree.map(lambda leaf: np.moveaxis(leaf, 2, 0), found))
 
 
 @functools.cache
-def _program(game: Game, seat: int, ego: Any, partner: Any, histories: int, episodes: int, observations: bool) -> Any:
+def _program(
+    game: Game, seat: int, ego: Any, partner: Any, histories: int, episodes: int, observations: bool, states: bool
+) -> Any:
     act, answer = actor(game, seat, ego), actor(game, 1 - seat, partner)
 
     def many(policy: Any) -> Any:
@@ -115,13 +119,13 @@ def _program(game: Game, seat: int, ego: Any, partner: Any, histories: int, epis
                 action, mine = many(act)(own, mine, state, seen[:, seat], time, keys(one))
                 reply, theirs = many(answer)(parameters, theirs, state, seen[:, 1 - seat], time, keys(two))
                 pair = jnp.stack([action, reply] if seat == 0 else [reply, action], axis=1)
-                _, state, reward, _ = jax.vmap(functools.partial(step, game))(keys(three), state, pair)
-                kept = seen[:, seat] if observations else None
-                return (state, (mine, theirs)), (
-                    kept,
+                _, after, reward, _ = jax.vmap(functools.partial(step, game))(keys(three), state, pair)
+                return (after, (mine, theirs)), (
+                    seen[:, seat] if observations else None,
                     action.astype(jnp.uint8),
                     reply.astype(jnp.uint8),
                     reward,
+                    state if states else None,
                 )
 
             times = jnp.arange(game.max_steps)

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 from sprii_envs.files import written_file
 
 
-def write_npz(path: str | os.PathLike[str], version: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_npz(
+    path: str | os.PathLike[str], version: int, arrays: Mapping[str, NDArray[Any]], *, compress: bool = False
+) -> None:
     """Write the arrays with a format version; a killed write leaves the old file or none, and no other for long."""
     with written_file(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, allow_pickle=False, format=np.int64(version), **arrays)
+        save = np.savez_compressed if compress else np.savez
+        save(file, allow_pickle=False, format=np.int64(version), **arrays)
 
 
 def read_npz(path: str | os.PathLike[str], version: int, what: str, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:

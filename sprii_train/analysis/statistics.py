@@ -226,6 +226,23 @@ def paired_source_interval(values: ArrayLike, control: ArrayLike, *, level: floa
     return Interval(mean, mean - half, mean + half, level, n, "source")
 
 
+def paired_power(effect: float, sd: float, n: int, *, level: float = 0.95) -> float:
+    """Chance that the interval of `paired_source_interval` leaves 0 out, on the side of the effect.
+
+    Args:
+        effect: true mean of the differences.
+        sd: of the differences over sources.
+        n: sources.
+
+    Raises:
+        ValueError: for one source, an SD that is not above 0, or a level outside (0, 1).
+    """
+    check_level(level)
+    effect, sd, n = number("effect", effect), number("sd", sd, above=0), integer("n", n, least=2)
+    away = abs(effect) / sd * math.sqrt(n)
+    return float(stats.nct.sf(stats.t.ppf((1 + level) / 2, n - 1), n - 1, away))
+
+
 def interval_difference(first: Interval, second: Interval) -> Interval:
     """Interval of first − second from one interval of each (MOVER, Zou and Donner 2008).
 

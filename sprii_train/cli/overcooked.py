@@ -33,12 +33,15 @@ class TrainPartners:
     """Of an episode."""
     view: int | None = 2
     """Cells seen in each direction; None is the whole kitchen."""
+    device: str = "cpu"
+    """A JAX device, such as cuda. Another one gives other partners: sums are rounded in another order."""
 
     def run(self) -> None:
         """Train, then list the roster."""
         from sprii_envs.overcooked.game import Game
         from sprii_envs.overcooked.partners.partner import NEURAL
         from sprii_train.experiments.seeds import parse_seeds
+        from sprii_train.overcooked.devices import on_device
         from sprii_train.overcooked.selfplay import SelfPlay, train_partners
 
         check_folder(self.out)
@@ -54,11 +57,13 @@ class TrainPartners:
         told = [f"sprii overcooked partners train --seeds {self.seeds} --held-out {shlex.quote(held_out)}"]
         told += [f"--iterations {self.iterations} --checkpoints {self.checkpoints} --layout {self.layout}"]
         told += [f"--max-steps {self.max_steps} --view {self.view}"]
+        told += [] if self.device == "cpu" else [f"--device {self.device}"]
 
         def report(seed: int, done: int, value: float) -> None:
             print(f"seed {seed}  iteration {done}/{config.iterations}  return {value:.1f}", flush=True)
 
-        found = train_partners(config, self.out, report, command=" ".join(told))
+        with on_device(self.device):
+            found = train_partners(config, self.out, report, command=" ".join(told))
         networks = sum(partner.family == NEURAL for partner in found)
         print(f"{networks} networks and {len(found) - networks} scripted partners: {self.out / 'partners.json'}")
 
@@ -75,12 +80,22 @@ class MeasurePartners:
     """Of the egos, the matrix's rows."""
     out: Path = Path("runs/overcooked-crossplay")
     """Folder of the figure and the numbers."""
+    device: str = "cpu"
+    """A JAX device, such as cuda."""
 
     def run(self) -> None:
         """Print both and write the figure."""
+        from sprii_envs.arguments import integer
+        from sprii_train.overcooked.devices import on_device
+
+        integer("--episodes", self.episodes, least=1, most=EPISODES)
+        check_folder(self.out)
+        with on_device(self.device):
+            self._measure()
+
+    def _measure(self) -> None:
         from rich.table import Table
 
-        from sprii_envs.arguments import integer
         from sprii_envs.files import write_json, write_whole
         from sprii_envs.overcooked.partners.partner import NEURAL
         from sprii_envs.overcooked.partners.roster import game_of, load_roster, manifest, shipped_folder
@@ -89,8 +104,6 @@ class MeasurePartners:
         from sprii_train.reports.overcooked_figures import crossplay_figure
         from sprii_train.terminal import console
 
-        integer("--episodes", self.episodes, least=1, most=EPISODES)
-        check_folder(self.out)
         folder = self.folder or shipped_folder()
         roster, game = load_roster(folder), game_of(folder)
         neural = [partner for partner in roster if partner.family == NEURAL]

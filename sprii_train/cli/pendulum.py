@@ -9,6 +9,8 @@ from tyro.conf import FlagCreatePairsOff, Positional, subcommand
 from sprii_envs.arguments import integer
 from sprii_train.cli.options import PresetName, check_file, check_folder, load_plugin
 
+ControllerName = Literal["cem", "icem", "mppi", "shooting"]
+
 
 @dataclass
 class TrainPendulum:
@@ -20,29 +22,41 @@ class TrainPendulum:
     """Budget, as of sprii reproduce tab:pendulum-r7."""
     seed: int = 0
     """Of weights, systems, starts, noise and batches."""
+    controller: ControllerName | None = None
+    """The planner that collects, with its published settings; by default the preset's own."""
+    horizon: int | None = None
+    """Steps that it looks ahead; by default its own."""
     iterations: int | None = None
     """By default the preset's. A finished run cannot be extended: its folder holds it to this number."""
     device: str = "cpu"
     """A torch device."""
     out: Path | None = None
-    """Folder of the run; by default runs/pendulum-PRESET-RECIPE-SEED."""
+    """Folder of the run; by default runs/pendulum-PRESET-RECIPE-SEED, and -CONTROLLER if one is given."""
 
     def run(self) -> None:
         """Train with a line an iteration."""
         from dataclasses import replace
 
         from sprii_train.checkpoints import save
+        from sprii_train.control.controllers import named_controller
         from sprii_train.control.loop import train_control
         from sprii_train.recipes import CONTROL_RECIPES, recipe
         from sprii_train.settings import PENDULUM
 
         if self.iterations is not None:
             integer("--iterations", self.iterations, least=1, most=10_000)
+        if self.horizon is not None:
+            integer("--horizon", self.horizon, least=1, most=1_000)
         integer("--seed", self.seed)
         arm, spent = recipe(self.recipe, CONTROL_RECIPES), PENDULUM.budget(self.preset)
         steps = spent.train.steps if self.iterations is None else self.iterations
         run = replace(spent.train, steps=steps, seed=self.seed, device=self.device)
-        root = self.out or Path(f"runs/pendulum-{self.preset}-{self.recipe}-{self.seed}")
+        if self.controller is not None:
+            run = replace(run, controller=named_controller(self.controller))
+        if self.horizon is not None:
+            run = replace(run, controller=replace(run.controller, horizon=self.horizon))
+        name = "-".join(["pendulum", self.preset, self.recipe, str(self.seed), *filter(None, [self.controller])])
+        root = self.out or Path("runs") / name
         check_folder(root)
 
         def report(iteration: int, values: dict[str, float]) -> None:
@@ -60,7 +74,7 @@ class EvaluatePendulum:
     model: Positional[Path]
     """A folder that holds a model, such as RUN/model of `sprii pendulum train`: any learner with the operations
     context and step."""
-    controller: Literal["cem", "icem", "mppi", "shooting"] = "icem"
+    controller: ControllerName = "icem"
     """The planner, with its published settings."""
     horizon: int = 20
     """Steps that it looks ahead."""
@@ -87,6 +101,7 @@ class EvaluatePendulum:
         """Evaluate and print a table."""
         from sprii_train.checkpoints import load
         from sprii_train.control.controllers import named_controller
+        from sprii_train.control.models import MODELS
         from sprii_train.control.pendulum_agents import ENV_ID, learned, references
         from sprii_train.evaluation import evaluate_agent
         from sprii_train.fit import usable_device
@@ -105,7 +120,7 @@ class EvaluatePendulum:
         if (self.model / "model").is_dir():
             raise ValueError(f"{self.model} is the folder of a run; its model is {self.model / 'model'}")
         controller = named_controller(self.controller, horizon=self.horizon)
-        agent = learned(load(self.model).to(device), controller, seed=self.seed, device=device)
+        agent = learned(load(self.model, also=MODELS).to(device), controller, seed=self.seed, device=device)
         found = evaluate_agent(
             agent, ENV_ID,
             groups=None if self.groups is None else [name.strip() for name in self.groups.split(",")],

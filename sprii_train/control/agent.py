@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -26,20 +26,46 @@ Policy = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
 class DynamicsModel(Protocol):
-    """What planning needs of a learner."""
+    """What planning needs of a learner; three more methods are optional.
+
+    A model that does not step observations has `state(observation, context)`, (B, S), (B, d) → (B, Z): where planning
+    starts. One that knows what is to be reached has `reward(state, action, next_state)` → (B,), of such states, for a
+    planner that is given none. One whose states hold observations has `observed(state)`, (B, Z) → (B, S): a reward that
+    a planner is given then reads those.
+    """
 
     @property
     def history(self) -> int:
         """K, transitions in a history."""
         ...
 
-    def context(self, history: History) -> Any:
+    def context(self, history: History, /) -> Any:
         """Running histories of B episodes → contexts (B, d), or None, which `step` then gets."""
         ...
 
-    def step(self, observation: Tensor, action: Tensor, context: Any) -> Tensor:
-        """(B, S), (B, A), (B, d) → the next observation (B, S)."""
+    def step(self, state: Tensor, action: Tensor, context: Any, /) -> Tensor:
+        """(B, Z), (B, A), (B, d) → the next state (B, Z); without `state` that is an observation."""
         ...
+
+
+def started(model: DynamicsModel, observation: Tensor, context: Any) -> Tensor:
+    """Where a model's steps start: `model.state` of the observation, or the observation itself."""
+    state: Any = getattr(model, "state", None)
+    return observation if state is None else state(observation, context)
+
+
+def reward_of(model: DynamicsModel, reward: Reward | None) -> Reward:
+    """The reward given, of what the model's states hold of observations, or its own; ValueError for neither."""
+    found: Any = getattr(model, "reward", None) if reward is None else reward
+    if not callable(found):
+        raise ValueError(
+            f"reward is {shown(reward)}; legal: a function of state, action and next state, or None with a model that "
+            "has one"
+        )
+    paid, observed = cast(Reward, found), cast(Any, getattr(model, "observed", None))
+    if reward is None or observed is None:
+        return paid
+    return lambda state, action, after: paid(observed(state), action, None if after is None else observed(after))
 
 
 def check_model(model: Any) -> None:
@@ -55,6 +81,21 @@ def check_model(model: Any) -> None:
     integer(f"{type(model).__name__}.history", model.history, least=1)
 
 
+class ContextFitter(Protocol):
+    """What fits contexts at test time, as `control.context_fit.ContextFit` does."""
+
+    @property
+    def transitions(self) -> int:
+        """K, the last ones of the running episode that it reads."""
+        ...
+
+    def __call__(
+        self, model: DynamicsModel, history: History, encoded: Tensor, warm: Tensor | None = None, /
+    ) -> Tensor:
+        """Contexts (E, d) of histories, from the model's own and the step before's."""
+        ...
+
+
 def on_states(policy: Policy, world: World) -> Callable[[int, Array], NDArray[np.float32]]:
     """A policy as `sprii_envs.world.rollout` asks for it."""
     return lambda _, states: policy(world.observe(states))
@@ -67,29 +108,32 @@ class PlanningAgent:
     Attributes:
         model: a `DynamicsModel` on `device`.
         controller: a config of `sprii_train.control.controllers`.
-        reward: what the controller sums, see `control.planning.Reward`.
+        reward: what the controller sums, see `control.planning.Reward`; None is the model's own.
         seed: of the controller's noise.
         reads_next, rows: see `rollout_score`.
         device: where to plan.
         bounds: of the actions, on the device; by default the environment's.
+        fit: of the context, at every step, by prediction error of the running episode; None acts on the model's own.
+        watch: called at every step with the contexts (E, d) that are planned with.
     """
 
     model: Any
     controller: Config
-    reward: Reward
+    reward: Reward | None = None
     seed: int = 0
     reads_next: bool = True
     rows: int | None = None
     device: torch.device | str = "cpu"
     bounds: Bounds | None = None
+    fit: ContextFitter | None = None
+    watch: Callable[[Any], None] | None = None
     _policy: Policy | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """ValueError for a model that lacks an operation, or another seed."""
+        """ValueError for a model that lacks an operation, no reward, or another seed."""
         check_model(self.model)
         integer("seed", self.seed, most=LARGEST_SEED)
-        if not callable(self.reward):
-            raise ValueError(f"reward is {shown(self.reward)}; legal: a function of observation, action and next")
+        reward_of(self.model, self.reward)
 
     def describe(self) -> str:
         """Controller and model."""
@@ -115,9 +159,11 @@ class PlanningAgent:
             )
         with torch.inference_mode():
             history = empty_history(1, self.model.history, observations, actions, self.device)
-            here, action = (torch.zeros(1, size, device=self.device) for size in (observations, actions))
+            seen, action = (torch.zeros(1, size, device=self.device) for size in (observations, actions))
             try:
-                after = self.model.step(here, action, self.model.context(history))
+                context = self.model.context(history)
+                here = started(self.model, seen, context)
+                after = self.model.step(here, action, context)
             except (RuntimeError, ValueError, IndexError) as error:
                 raise ValueError(
                     f"{type(self.model).__name__} does not step {observations} observations and {actions} actions: "
@@ -125,7 +171,7 @@ class PlanningAgent:
                 ) from error
         if not isinstance(after, Tensor) or after.shape != here.shape:
             raise ValueError(
-                f"{type(self.model).__name__}.step gives {shown(after)}; legal: a (1, {observations}) tensor"
+                f"{type(self.model).__name__}.step gives {shown(after)}; legal: a (1, {here.shape[1]}) tensor"
             )
 
     def reset(self, episodes: int) -> None:
@@ -135,6 +181,7 @@ class PlanningAgent:
         self._policy = planning_policy(
             self.model, self.reward, self.bounds, self.controller, episodes,
             seed=self.seed, reads_next=self.reads_next, rows=self.rows, device=self.device, finite=True,
+            fit=self.fit, watch=self.watch,
         )  # fmt: skip
 
     def act(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -146,7 +193,7 @@ class PlanningAgent:
 
 def planning_policy(
     model: DynamicsModel,
-    reward: Reward,
+    reward: Reward | None,
     bounds: Bounds,
     controller: Config,
     episodes: int,
@@ -156,39 +203,55 @@ def planning_policy(
     rows: int | None = None,
     device: torch.device | str = "cpu",
     finite: bool = False,
+    fit: ContextFitter | None = None,
+    watch: Callable[[Any], None] | None = None,
 ) -> Policy:
     """Plan with a frozen model; its context is of the last K transitions of each running episode.
 
     A policy holds the histories and warm starts of its episodes: make a new one for new episodes.
 
     Args:
+        reward: see `PlanningAgent`.
         bounds: of the actions, on the device.
         episodes: E; all begin at time 0, where the history is empty.
         seed: of the controller's noise, below 2⁶³.
         reads_next, rows: see `rollout_score`.
         finite: whether the policy refuses, with a ValueError, to act where no candidate of an episode ever had a finite
             return; otherwise such an episode keeps its plan, as while a model is still learnt.
+        fit, watch: see `PlanningAgent`; each fit starts from the model's context and from the step before's.
 
     Raises:
-        ValueError: for another seed or number of episodes, a controller that is none, bounds that are not, or a device
-            that this machine lacks.
+        ValueError: for no reward, another seed or number of episodes, a controller that is none, bounds that are not,
+            or a device that this machine lacks.
     """
+    reward = reward_of(model, reward)
     seed, size = integer("seed", seed, most=LARGEST_SEED), len(box(bounds).low)
     warm = initial(controller, episodes, size, device)
     generator = torch.Generator(device).manual_seed(seed)
     history: History | None = None
+    recent: History | None = None  # of the fit, which may look further back
+    fitted: Tensor | None = None
     last: tuple[Tensor, Tensor] | None = None
 
     def policy(observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        nonlocal warm, history, last
+        nonlocal warm, history, recent, fitted, last
         observation = torch.from_numpy(observations).to(device)
         if history is None:
             history = empty_history(episodes, model.history, observation.shape[1], size, device)
+            if fit is not None:
+                recent = empty_history(episodes, fit.transitions, observation.shape[1], size, device)
         with torch.inference_mode():
             if last is not None:
                 history = append(history, *last, observation)
+                recent = None if recent is None else append(recent, *last, observation)
             context = model.context(history)
-        score = rollout_score(model.step, reward, observation, context, reads_next=reads_next, rows=rows)
+        if fit is not None and recent is not None:
+            context = fitted = fit(model, recent, context, fitted)
+        if watch is not None:
+            watch(context)
+        with torch.inference_mode():
+            start = started(model, observation, context)
+        score = rollout_score(model.step, reward, start, context, reads_next=reads_next, rows=rows)
         known = torch.zeros(episodes, dtype=torch.bool, device=device)
 
         def scored(actions: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ def collect(run: ControlRun, learner: CaDM, experience: Experience, iteration: i
     else:
         policy = planning_policy(
             learner, pendulum.reward, pendulum.bounds(run.device), run.controller, run.episodes,
-            seed=noise, reads_next=False, device=run.device,
+            seed=noise, reads_next=False, rows=learner.rows, device=run.device,
         )  # fmt: skip
     world = pendulum.WORLD
     found = rollout(world, drawn.values, drawn.states, on_states(policy, world), steps=world.max_episode_steps)

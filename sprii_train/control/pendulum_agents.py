@@ -5,47 +5,48 @@ What an evaluation prints beside (`references`) is the planner that knows each s
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from gymnasium.vector import VectorEnv
 
 from sprii_train.control import pendulum
 from sprii_train.control.agent import PlanningAgent
+from sprii_train.control.context_fit import ContextFit
 from sprii_train.control.controllers import Config
+from sprii_train.control.known import Believed, Told
 from sprii_train.evaluation import Published, RandomAgent
-from sprii_train.learners.histories import History
 from sprii_train.reports.paper import paper_panels
 
 ENV_ID = "sprii/Pendulum-v0"
 LABEL = "tab:pendulum-r7"
 
 
-def learned(model: Any, controller: Config, *, seed: int, device: torch.device | str = "cpu") -> PlanningAgent:
-    """Planning with a trained model, context re-inferred at every step.
+def planner_name(controller: Config) -> str:
+    """As tables call it: `CEM`, `iCEM`, `MPPI`, `Shooting`."""
+    return type(controller).__name__.replace("ICEM", "iCEM")
+
+
+def learned(
+    model: Any, controller: Config, *, seed: int, device: torch.device | str = "cpu", fit: ContextFit | None = None
+) -> PlanningAgent:
+    """Planning with a trained model, by its own reward where it has one; context re-inferred at every step, and fitted
+    where `fit` is given.
 
     Raises:
         ValueError: for a model that lacks an operation of `control.agent.DynamicsModel`, or of other observations or
             actions than the pendulum's, or another seed.
     """
+    reward = None if callable(getattr(model, "reward", None)) else pendulum.reward
     agent = PlanningAgent(
-        model, controller, pendulum.reward, seed=seed, reads_next=False, device=device, bounds=pendulum.bounds(device)
-    )
+        model, controller, reward, seed=seed, reads_next=False, rows=getattr(model, "rows", None),
+        device=device, bounds=pendulum.bounds(device), fit=fit,
+    )  # fmt: skip
     agent.check_sizes(3, pendulum.WORLD.action_size)
     return agent
 
 
-@dataclass(frozen=True)
-class KnownModel:
+class KnownModel(Believed):
     """The true equations as a model whose context is given: mass and length, (E, 2), or (1, 2) for all episodes."""
-
-    believed: torch.Tensor
-    history: int = 1
-
-    def context(self, history: History) -> torch.Tensor:
-        """What is believed, whatever has been seen."""
-        return self.believed.expand(len(history.filled), -1)
 
     def step(self, observation: torch.Tensor, action: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
         """See `pendulum.step`."""
@@ -55,22 +56,9 @@ class KnownModel:
 AnyPlanner = TypeVar("AnyPlanner", bound=PlanningAgent)
 
 
-class Oracle(PlanningAgent):
-    """Planning with the true equations of each episode's own mass and length."""
-
-    def check(self, env: VectorEnv[Any, Any, Any]) -> None:
-        """See `PlanningAgent`; what was told before is forgotten."""
-        self.model = KnownModel(pendulum.nominal_context(1))
-        super().check(env)
-
-    def tell(self, values: Any) -> None:
-        """Mass and length, (E, 2)."""
-        self.model = KnownModel(torch.tensor(values, dtype=torch.float32))
-
-
-def known(controller: Config, *, seed: int) -> Oracle:
+def known(controller: Config, *, seed: int) -> Told:
     """The oracle: planning with the true equations of the true mass and length."""
-    return _with_equations(Oracle, controller, seed)
+    return _with_equations(Told, controller, seed)
 
 
 def nominal(controller: Config, *, seed: int) -> PlanningAgent:

@@ -11,7 +11,7 @@ from sprii_envs.arguments import instance, integer
 from sprii_train.control.controllers.base import Score
 
 Step = Callable[[Tensor, Tensor, Any], Tensor]
-"""Observation (B, S), action (B, A), context (B, d) or None → the next observation (B, S)."""
+"""State (B, S), often an observation, action (B, A), context (B, d) or None → the next state (B, S)."""
 
 Reward = Callable[[Tensor, Tensor, Any], Tensor]
 """Observation (B, S), action (B, A), next observation (B, S) → (B,), higher is better."""

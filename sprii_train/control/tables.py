@@ -30,8 +30,8 @@ def standardised(learner: CaDM, experience: Experience, at: Anchors) -> Tables:
     time, transition = (torch.from_numpy(x).to(device) for x in (at.time, at.transition))
     slot, filled = filled_slots(time, learner.history)
     number = slot + (transition - time)[:, None]
-    differences, actions = (x[number] * filled[..., None] for x in (after - before, action))
-    history = History(differences, actions, filled.sum(1))
+    seen, actions, next_seen = (x[number] * filled[..., None] for x in (before, action, after))
+    history = History(seen, actions, next_seen, filled.sum(1))
     learner.standardise_by(statistics(before, action, after - before, actions, floor=learner.config.sd_floor))
     change = learner.targets(before, after)
     inputs = learner.transition_inputs(before, action, after)

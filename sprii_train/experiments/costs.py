@@ -1,16 +1,18 @@
 """What a target would cost: measured seconds of an update and of readers, scaled by this machine's rate of products."""
 
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
 import torch
 
+from sprii_train.experiments.groups import Unit
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.sources import ReaderBudget
 from sprii_train.experiments.targets import Target
 from sprii_train.recipes import EVERY_RECIPE
-from sprii_train.settings import named_setting
+from sprii_train.settings import Budget, Setting, named_setting
 
 REFERENCE_RATE = 95e9
 """FLOP/s of the product below, one thread, on the machine that the seconds of budgets and measures were taken on, by
@@ -26,10 +28,22 @@ def estimate(target: Target, preset: str, rate: float | None = None) -> float | 
     """
     if any(preset not in named_setting(group.world).budgets for group in target.groups):
         return None
+    settings = [(group, named_setting(group.world)) for group in target.groups]
+    parts = [(group, own, own.budget(preset), group.arms(preset)) for group, own in settings]
+    return seconds(parts, share=0.2 if preset == "smoke" else 1.0, rate=rate)
+
+
+def seconds(
+    parts: Iterable[tuple[Unit, Setting, Budget, Sequence[str]]], *, share: float = 1.0, rate: float | None = None
+) -> float | None:
+    """Seconds, one worker, of groups with their settings, budgets and arms; None where an update was never timed.
+
+    Args:
+        share: of the seconds of measures that a smaller store takes.
+        rate: see `estimate`.
+    """
     total, readers = 0.0, ReaderBudget()
-    for group in target.groups:
-        setting, arms = named_setting(group.world), group.arms(preset)
-        spent = setting.budget(preset)
+    for group, setting, spent, arms in parts:
         acting = 0.0 if spent.trials is None else spent.trials.seconds
         for recipe in (EVERY_RECIPE[arm] for arm in group.sources(arms)):
             own = spent.of(recipe)
@@ -43,7 +57,6 @@ def estimate(target: Target, preset: str, rate: float | None = None) -> float | 
         for measure in (MEASURES[name] for name in group.measures):
             fits = measure.reader_fits * updates + measure.route_fits * route_updates
             count = 1 if measure.once else spent.readers
-            share = 0.2 if preset == "smoke" else 1.0
             each = share * measure.seconds + count * fits * READER_SECONDS + measure.trials * acting
             total += len(spent.sources) * len(arms) * each
     return total * REFERENCE_RATE / (product_rate() if rate is None else rate)
@@ -62,16 +75,16 @@ def span(seconds: float | None) -> str:
 
 @cache
 def product_rate(size: int = 1024, repeats: int = 5) -> float:
-    """Best measured FLOP/s of one float32 matrix product, one thread."""
+    """Best measured FLOP/s of one float32 matrix product, one thread, by CPU time: other work does not count."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         a, b = torch.randn(size, size), torch.randn(size, size)
         best = float("inf")
         for _ in range(repeats):
-            start = time.perf_counter()
+            start = time.process_time()
             torch.mm(a, b)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
     finally:
         torch.set_num_threads(threads)
     return 2.0 * size**3 / best

@@ -156,7 +156,8 @@ FINDINGS = (
         "app:rh20t.",
         ("tab:rh20t-complete-self", "tab:v3-rh-risk", "tab:v3-rh-validation"),
     ),
-    Finding("Online control", "app:pendulum-control.", ("tab:pendulum-r7",)),
+    Finding("Online control", "app:pendulum-control.", ("tab:pendulum-r7", "ext:pendulum-context")),
+    Finding("Control of a second system, beyond the paper", "docs/control.md.", ("ext:poke-push",)),
     Finding("A partner as the persistent entity", "app:overcooked-profile.", ("tab:overcooked-complete",)),
 )
 

@@ -9,7 +9,7 @@ import torch
 
 from sprii_train.checkpoints import write_tensors
 from sprii_train.control.controllers import Config
-from sprii_train.control.pendulum_agents import known, nominal
+from sprii_train.control.pendulum_agents import known, nominal, planner_name
 from sprii_train.distributed import first
 from sprii_train.evaluation import RandomAgent
 from sprii_train.experiments.cells import Cell
@@ -30,7 +30,7 @@ class ReferenceCell:
 
     world: str
     name: str
-    controller: Config
+    controllers: tuple[Config, ...]
     seed: int
     episodes: int
 
@@ -61,21 +61,24 @@ class ReferenceCell:
 
     def identity(self) -> dict[str, Any]:
         """What the row depends on."""
-        return asdict(self) | {"controller": repr(self.controller)}
+        return asdict(self) | {"controllers": repr(self.controllers)}
 
     def measurement(self) -> dict[str, Any]:
         """What the row depends on besides."""
-        return {"code": cell_code(acted, known, nominal, RandomAgent, type(self.controller))}
+        return {"code": cell_code(acted, known, nominal, RandomAgent, *map(type, self.controllers))}
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
         """Act."""
-        if self.name == "random-policy":
-            agent: Any = RandomAgent(seed=self.seed)
-        else:
-            agent = (nominal if self.name == "nominal" else known)(self.controller, seed=self.seed)
+        make = nominal if self.name == "nominal" else known
+        agents = {
+            planner_name(each): RandomAgent(seed=self.seed)
+            if self.name == "random-policy"
+            else make(each, seed=self.seed)
+            for each in self.controllers
+        }
 
         def act() -> dict[str, Any]:
-            row, courses = acted(agent, self.seed, self.episodes)
+            row, courses = acted(agents, self.seed, self.episodes)
             write_tensors(folder / self.arrays, {name: torch.from_numpy(course) for name, course in courses.items()})
             return row
 
@@ -104,7 +107,7 @@ class References:
         spent = scope.budget
         assert spent.trials is not None
         return [
-            ReferenceCell(self.world, name, spent.train.controller, seed, spent.trials.episodes)
+            ReferenceCell(self.world, name, spent.trials.controllers, seed, spent.trials.episodes)
             for seed in spent.sources
             for name in REFERENCES
         ]

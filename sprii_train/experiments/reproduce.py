@@ -1,6 +1,7 @@
 """Train and measure the sources of a target, and write its report beside the paper's numbers."""
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 from sprii_envs.banks import Bank, Store
 from sprii_envs.files import absolute
 from sprii_train import distributed
-from sprii_train.experiments.cells import Cell, folder_of
+from sprii_train.experiments.cells import Cell, folder_of, result_of
+from sprii_train.experiments.costs import seconds, span
 from sprii_train.experiments.grid import run_grid
 from sprii_train.experiments.groups import Scope, Unit
 from sprii_train.experiments.launchers import named_launcher
@@ -136,11 +138,24 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
                 scope.setting.check_learner(scope.store, arm, learner)
     cells = [cell for group, scope in zip(groups, scopes, strict=True) for cell in group.cells(scope)]
     root = plan.root / "cells"
+    _tell_cost(plan, scopes, cells, root)
     found = run_grid(cells, root, workers=workers, launcher=launcher)
     rows = merged(cells, found, root)
     page = _page(plan, rows, scopes, command)
     distributed.first(lambda: write_page(page, plan.folder, plan.suffix))
     return page
+
+
+def _tell_cost(plan: Plan, scopes: Sequence[Scope], cells: Sequence[Cell], root: Path) -> None:
+    """A line on stderr of what takes more than a minute, unless it is done already."""
+    if distributed.rank() or all(result_of(cell, root) is not None for cell in cells):
+        return
+    parts = [(g, s.setting, s.budget, s.arms) for g, s in zip(plan.target.groups, scopes, strict=True)]
+    needed = seconds(parts, share=0.2 if plan.preset == "smoke" else 1.0)
+    if needed is not None and needed > 60:
+        cost = f"about {span(needed)} of one core of this machine to itself, if nothing of it is done yet"
+        resumes = "a stopped run goes on when the command is repeated"
+        print(f"{plan.target.label}, preset {plan.preset}: {cost}; {resumes}", file=sys.stderr, flush=True)
 
 
 def merged(cells: Sequence[Cell], found: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]:

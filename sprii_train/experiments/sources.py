@@ -199,7 +199,7 @@ class SourceCell:
         if measure.readers:
             parts.append(f"{readers.count}x{readers.updates}-{readers.route_updates}")
         if measure.trials and trials is not None:
-            parts.append(f"{trials.episodes}x{trials.repeats}")
+            parts.append(trials.stem)
         return "-".join([*parts, self.population] if measure.population else parts)
 
     def identity(self) -> dict[str, Any]:
@@ -223,7 +223,10 @@ class SourceCell:
         readers = asdict(self.readers) if self.measure.readers else None
         code = cell_code(self.measure.run, Setting.episodes, Setting.reader, Setting.starts)
         setting = {f.name: _described(getattr(self.setting, f.name)) for f in fields(self.setting) if f.repr}
-        return {"code": code, "setting": setting, "readers": readers}
+        told = {"code": code, "setting": setting, "readers": readers}
+        # Plain trials are in the row's name.
+        planned = self.measure.trials and type(self.trials) not in (Trials, type(None))
+        return told | ({"trials": repr(self.trials)} if planned else {})
 
     def run(self, folder: Path, report: Report) -> dict[str, Any]:
         """Train unless that is done, then measure; a measure that cannot be taken leaves the reason in `unmeasured`."""

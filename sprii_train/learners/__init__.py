@@ -9,6 +9,7 @@ from torch import nn
 from sprii_train.learners.ad import AD, ADConfig
 from sprii_train.learners.cadm import CaDM, CaDMConfig
 from sprii_train.learners.coda import AmortisedCoDA, AmortisedCoDAConfig, CoDA, CoDAConfig
+from sprii_train.learners.contextual import Contextual, ContextualConfig
 from sprii_train.learners.cophynet import CoPhyNet, CoPhyNetConfig
 from sprii_train.learners.cpc import CPC, CPCConfig
 from sprii_train.learners.dali import DALI, DALIConfig
@@ -22,6 +23,7 @@ from sprii_train.learners.nod_states import NODStates, NODStatesConfig
 from sprii_train.learners.object_cpc import ObjectCPC, ObjectCPCConfig
 from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
 from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
+from sprii_train.learners.pooled import PooledConfig, PooledDynamics
 from sprii_train.learners.reference import Reference, ReferenceConfig
 from sprii_train.learners.rssm import RSSM, RSSMConfig
 from sprii_train.learners.segments import MaskedGRU, MaskedGRUConfig, PersistentJEPA, PersistentJEPAConfig
@@ -31,6 +33,7 @@ from sprii_train.learners.tds import TDS, TDSConfig
 LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "jepa": (JEPA, JEPAConfig),
     "cadm": (CaDM, CaDMConfig),
+    "contextual": (Contextual, ContextualConfig),
     "ad": (AD, ADConfig),
     "nod": (NOD, NODConfig),
     "nod-hier": (NODHier, NODHierConfig),
@@ -53,6 +56,7 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "cpc": (CPC, CPCConfig),
     "rssm": (RSSM, RSSMConfig),
     "reference": (Reference, ReferenceConfig),
+    "pooled": (PooledDynamics, PooledConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -77,6 +81,8 @@ __all__ = [
     "CoDAConfig",
     "CoPhyNet",
     "CoPhyNetConfig",
+    "Contextual",
+    "ContextualConfig",
     "DALIConfig",
     "FCRLConfig",
     "GEPSConfig",
@@ -98,6 +104,8 @@ __all__ = [
     "ObjectRSSMConfig",
     "PersistentJEPA",
     "PersistentJEPAConfig",
+    "PooledConfig",
+    "PooledDynamics",
     "RSSMConfig",
     "Reference",
     "ReferenceConfig",

@@ -16,7 +16,7 @@ the sum over members, `step` their mean. Heads are deterministic.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from sprii_envs.arguments import check, flag, instance, integer, integers, number, numbers
 from sprii_envs.standardiser import constant
 from sprii_train.learners.histories import History, window_history
+from sprii_train.learners.products import BLOCK, fused_layer, fusible
 from sprii_train.learners.scaling import check_fitted
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
@@ -141,6 +142,8 @@ class Networks(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """All networks, or the first ones where x has fewer."""
         last, some = len(self.weights) - 1, len(x) < len(self.weights[0])
+        if fusible(x):
+            return torch.stack([self._fused(each, network) for network, each in enumerate(x)])
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if some:  # never in training, where the gradient of a slice would be a copy
                 weight, bias = weight[: len(x)], bias[: len(x)]
@@ -148,6 +151,16 @@ class Networks(nn.Module):
             if layer < last:
                 x = self.activation(x)
         return x
+
+    def _fused(self, x: Tensor, network: int) -> Tensor:
+        """One network without gradients: (B, in) → (B, out)."""
+        *hidden, last = zip(self.weights, self.biases, strict=True)
+        for weight, bias in hidden:
+            x = fused_layer(x, weight[network], bias[network, 0], _FUSED[self.activation])
+        return fused_layer(x, last[0][network], last[1][network, 0])
+
+
+_FUSED: dict[Any, str] = {F.relu: "relu", F.silu: "swish"}
 
 
 class Conditioning(NamedTuple):
@@ -192,6 +205,12 @@ class CaDM(nn.Module):
     def history(self) -> int:
         """K, transitions in a history."""
         return self.config.history
+
+    @property
+    def rows(self) -> int | None:
+        """Rows that a planner had best unroll at once; None is the planner's own choice."""
+        with torch.no_grad():
+            return BLOCK if fusible(self.observation) else None
 
     def standardise_by(self, found: Statistics) -> None:
         """Replace the statistics in the buffers `observation`, `action`, `difference` and `slots`."""

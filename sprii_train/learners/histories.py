@@ -15,25 +15,34 @@ class History(NamedTuple):
     """Transitions of B episodes in K slots; zero beyond `filled`.
 
     Attributes:
-        differences: (B, K, S) float32, o_{i+1} − o_i in the units of the observations.
+        observations: (B, K, S) float32, o_i before each action.
         actions: (B, K, A) float32.
+        after: (B, K, S) float32, o_{i+1} after it.
         filled: (B,) int64, number of slots.
     """
 
-    differences: Tensor
+    observations: Tensor
     actions: Tensor
+    after: Tensor
     filled: Tensor
+
+    @property
+    def differences(self) -> Tensor:
+        """(B, K, S) float32, o_{i+1} − o_i in the units of the observations."""
+        return self.after - self.observations
+
+    @property
+    def mask(self) -> Tensor:
+        """(B, K) bool, which slots are filled."""
+        return torch.arange(self.actions.shape[1], device=self.filled.device) < self.filled[:, None]
 
 
 def empty_history(
     episodes: int, length: int, observation_dim: int, action_dim: int, device: torch.device | str = "cpu"
 ) -> History:
     """The histories of `episodes` episodes that have just begun, with `length` slots."""
-    return History(
-        torch.zeros(episodes, length, observation_dim, device=device),
-        torch.zeros(episodes, length, action_dim, device=device),
-        torch.zeros(episodes, dtype=torch.int64, device=device),
-    )
+    seen, done = (torch.zeros(episodes, length, size, device=device) for size in (observation_dim, action_dim))
+    return History(seen, done, seen, torch.zeros(episodes, dtype=torch.int64, device=device))
 
 
 def append(history: History, observation: Tensor, action: Tensor, after: Tensor) -> History:
@@ -47,8 +56,9 @@ def append(history: History, observation: Tensor, action: Tensor, after: Tensor)
         return torch.where(newest[..., None], value[:, None], slid)
 
     return History(
-        with_newest(history.differences, after - observation),
+        with_newest(history.observations, observation),
         with_newest(history.actions, action),
+        with_newest(history.after, after),
         (history.filled + 1).clamp(max=length),
     )
 
@@ -56,16 +66,19 @@ def append(history: History, observation: Tensor, action: Tensor, after: Tensor)
 def reset(history: History, ended: Tensor) -> History:
     """The histories with those of the episodes `ended` (B,) bool emptied."""
     kept = ~ended[:, None, None]
-    return History(history.differences * kept, history.actions * kept, history.filled * ~ended)
+    seen, done, after = (slots * kept for slots in history[:3])
+    return History(seen, done, after, history.filled * ~ended)
 
 
 def window_history(observations: Tensor, actions: Tensor, length: int) -> History:
     """The histories at the ends of windows (B, T, S) with the T − 1 actions (B, T − 1, A) between the observations."""
-    differences, actions = observations.diff(dim=1)[:, -length:], actions[:, -length:]
-    filled = actions.shape[1]
-    padding = (0, 0, 0, length - filled)
+    filled = min(actions.shape[1], length)
+
+    def slots(values: Tensor) -> Tensor:
+        return F.pad(values[:, -length:], (0, 0, 0, length - filled))
+
     count = torch.full((len(actions),), filled, dtype=torch.int64, device=actions.device)
-    return History(F.pad(differences, padding), F.pad(actions, padding), count)
+    return History(slots(observations[:, :-1]), slots(actions), slots(observations[:, 1:]), count)
 
 
 def filled_slots(times: Tensor, length: int) -> tuple[Tensor, Tensor]:

@@ -112,9 +112,9 @@ def _learn(
         seed = int(np.random.SeedSequence([protocol.seed, run.number]).generate_state(1)[0])
         own = learn_with(
             protocol.game, config, protocol.seat, partners[run.partner],
-            iterations=protocol.iterations, kept=protocol.kept(), seed=seed,
+            iterations=protocol.iterations, kept=protocol.kept(), histories=protocol.histories, seed=seed,
         )  # fmt: skip
-        write_npz(_part(parts, run), FORMAT, {name: getattr(own, name)[: protocol.histories] for name in COLUMNS})
+        write_npz(_part(parts, run), FORMAT, {name: getattr(own, name) for name in COLUMNS}, compress=True)
 
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         waiting = [pool.submit(learn, run) for run in todo]
@@ -129,26 +129,40 @@ def _learn(
 
 
 def learn_with(
-    game: Game, config: IPPO, seat: int, partner: Partner, *, iterations: int, kept: Sequence[int], seed: int
+    game: Game,
+    config: IPPO,
+    seat: int,
+    partner: Partner,
+    *,
+    iterations: int,
+    kept: Sequence[int],
+    seed: int,
+    histories: int | None = None,
 ) -> Histories:
-    """One run: the episodes of the iterations `kept`, one history a kitchen, (kitchens, len(kept), T, …).
+    """One run: the episodes of the iterations `kept`, one history a kitchen, (histories, len(kept), T, …).
 
     Args:
         seat: of the ego.
         iterations: episodes in each kitchen, an update after each.
         kept: which of them, 0 to iterations − 1, in order.
         seed: of weights, starts, recipes and actions.
+        histories: of the first so many kitchens; None is all.
     """
     check_process()
     partner.fits(game)
-    training, parts = initial(game, config, seed), []
+    training = initial(game, config, seed)
+    rows = config.kitchens if histories is None else histories
+    shape = (rows, len(kept), game.max_steps)
+    mine, theirs = np.empty((2, *shape), np.uint8)
+    found = Histories(np.empty((*shape, *game.shape), np.uint8), mine, theirs, np.empty(shape, np.float32))
     weights, first = partner.reads, partner.initial()
     for iteration in range(iterations):
         training, played = _iterate(game, config, seat, partner.family, training, weights, first)
         if iteration in kept:
-            parts.append(jax.device_get(played))
-    fields = (np.stack(part) for part in zip(*parts, strict=True))
-    return Histories(*(np.moveaxis(field, 2, 0) for field in fields))  # time and episode stood before the kitchens
+            at = list(kept).index(iteration)
+            for name, part in zip(COLUMNS, played, strict=True):  # filled in place: a run's episodes are held once
+                getattr(found, name)[:, at] = np.moveaxis(np.asarray(part)[:, :rows], 1, 0)
+    return found
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))

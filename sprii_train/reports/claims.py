@@ -36,8 +36,10 @@ class Claim:
             be held. Words where there is no such number: it asks nothing of contexts, or that they do nothing.
         interval: rows by arm → interval within one source, over systems or episodes; None where the rows lack what it
             needs. Without it the interval is over sources.
+        over: rows by arm of every source → one interval over all of them, from two sources on in place of theirs.
         ratio: whether an interval over sources is of the logarithms.
         exact: whether the number is known without sampling, so that its interval is a point.
+        unless: rows by arm of every source → why the number tests nothing in them, None where it does.
     """
 
     text: str
@@ -50,8 +52,10 @@ class Claim:
     paper: float | str | None = None
     null: float | str | Callable[[Arms], float]
     interval: Callable[[Arms], Interval | None] | None = None
+    over: Callable[[Sequence[Arms]], Interval | None] | None = None
     ratio: bool = False
     exact: bool = False
+    unless: Callable[[Sequence[Arms]], str | None] | None = None
 
     @property
     def shows(self) -> str:
@@ -142,6 +146,8 @@ def _judge(claim: Claim, by_seed: Mapping[int, Arms]) -> Verdict:
     if not sources:
         return claim.untested(f"needs the arms {', '.join(claim.arms)}")
     try:
+        if claim.unless is not None and (why := claim.unless(sources)) is not None:
+            return claim.untested(why)
         found, over = _intervals(claim, sources)
     except KeyError as missing:
         return claim.untested(f"the rows lack {missing}")
@@ -160,6 +166,9 @@ def _judge(claim: Claim, by_seed: Mapping[int, Arms]) -> Verdict:
 
 def _intervals(claim: Claim, sources: Sequence[Arms]) -> tuple[list[Interval], str]:
     """An interval a source, or one over all of them, and how to tell it."""
+    if claim.over is not None and len(sources) > 1 and (whole := claim.over(sources)) is not None:
+        told = f"{_number(whole.estimate)} [{_number(whole.low)}, {_number(whole.high)}]"
+        return [whole], f"{told} ({whole.level:.0%} over {whole.unit}s, {whole.n} sources)"
     if claim.interval is not None:
         own = [claim.interval(arms) for arms in sources]
         within = [each for each in own if each is not None]

@@ -1,11 +1,12 @@
 """Figures of control: return by group, and by iteration of training."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 
 def returns_figure(
@@ -53,4 +54,42 @@ def curves_figure(runs: Sequence[tuple[str, str, Sequence[Mapping[str, Any]]]]) 
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+class Course(NamedTuple):
+    """An episode under one way of knowing its context.
+
+    Attributes:
+        label: of the column.
+        angle, torque: (T + 1,) in rad and (T,) in shares of the greatest.
+        inferred, truth: (T, F) and (F,), what is planned with, as people read it.
+    """
+
+    label: str
+    angle: NDArray[np.float64]
+    torque: NDArray[np.float64]
+    inferred: NDArray[np.float64]
+    truth: NDArray[np.float64]
+
+
+def courses_figure(courses: Sequence[Course], names: Sequence[str], dt: float = 0.05) -> Figure:
+    """A column a course: angle from upright, torque, and each number of the context with the truth dashed."""
+    count = 2 + len(names)
+    figure = Figure(figsize=(3.1 * len(courses), 1.7 * count), layout="constrained")
+    axes = figure.subplots(count, len(courses), sharex=True, sharey="row", squeeze=False)
+    for column, course in zip(axes.T, courses, strict=True):
+        time = dt * np.arange(len(course.torque))
+        column[0].plot(time, (course.angle[:-1] + np.pi) % (2 * np.pi) - np.pi, color="#4c72b0")
+        column[1].step(time, course.torque, color="#c44e52", linewidth=0.8)
+        for axis, values, truth in zip(column[2:], course.inferred.T, course.truth, strict=True):
+            axis.plot(time, values, color="#2a8c55")
+            axis.axhline(truth, color="black", linestyle="--", linewidth=0.8)
+        column[0].set_title(course.label, fontsize=9)
+        column[-1].set_xlabel("time (s)")
+        for axis in column:
+            axis.grid(alpha=0.3)
+            axis.spines[["top", "right"]].set_visible(False)
+    for axis, name in zip(axes[:, 0], ("angle (rad)", "torque", *names), strict=True):
+        axis.set_ylabel(name)
     return figure

@@ -108,8 +108,18 @@ ARMS: dict[str, str] = {
     "Persistent-JEPA": "A frozen JEPA whose persistent context is updated by a segment of the system's own.",
     # control and partners
     "CaDM offline": "CaDM, trained on logged data.",
+    "Properties given": "The dynamics model is given the true properties in training, and a fitted context when "
+    "it acts.",
+    "Linear in a fitted context": "A dynamics model that is linear in a context fitted to recent transitions.",
+    "Linear in an encoder's context": "A dynamics model that is linear in the context that an encoder reads.",
+    "Labels in training": "The dynamics model is given the true properties in training.",
+    "Learned": "A dynamics model learned from logged episodes, which the planner plans with.",
+    "Nominal equations": "The planner with the equations at nominal properties: right physics, wrong system.",
+    "Oracle equations": "The planner with the true equations: what planning alone can reach.",
     "Random relation": "CaDM with Align between contexts of different systems.",
     "SPRII (R7)": "CaDM with Align between contexts of two episodes of one system.",
+    "Random actions": "Actions drawn at random: the floor.",
+    "True equations (oracle)": "The planner with the true equations: what planning alone can reach.",
     "Random policy": "Actions drawn at random: the floor.",
     "Nominal model": "The planner with the simulator at nominal properties: right physics, wrong system.",
     "Oracle dynamics": "The planner with the true simulator: what planning alone can reach.",
@@ -145,6 +155,14 @@ ARM_PATTERNS: tuple[tuple[str, str], ...] = (
      "alone."),
     (r"(RH20T, )?LD–Native", "Native on sensors alone, without pictures."),
     (r"SPRII \((Cross|C|A\+C|Align \+ Cross)\)", "SPRII with the terms in parentheses: C Cross, A Align."),
+    (
+        r"encoder( \+ fit)?|encoder, then fit|fit|true context|trained through its fit|told the truth|true properties",
+        "Where the context comes from when the model acts: an encoder reads it from the history, it is fitted "
+        "to recent "
+        "transitions, or it is the truth.",
+    ),
+    (r"(CaDM|Linear) Align \+ Cross", "This model, also trained with Align and Cross."),
+    (r"(one run|across runs)", "Donors are of one run of the ego, or of several."),
     (r"Poke (G\d)", "The PokeWorld arm of that relation."),
 )  # fmt: skip
 
@@ -188,7 +206,7 @@ _PROPERTY = "The property that the number in this column is of; the table's titl
 _OF_CODES = "The codes, and with them the arm or the reference, that a line is of."
 
 COLUMNS: dict[str, str] = {
-    "": "What the line is of.",
+    "": "What the line is of, or what the number before it says.",
     # what a line is of
     "Arm": "What was trained; see What is compared.",
     "Recipe": "What was trained; see What is compared.",
@@ -259,6 +277,8 @@ COLUMNS: dict[str, str] = {
     "K": "Number of donor histories whose codes are averaged.",
     "Role": "What the arm is in the comparison.",
     "Whose": "Whose number it is: this run's or the paper's.",
+    "Context": "Which model acts, and where its context comes from.",
+    "Number": "What was measured.",
     "Wrong factor": "The property in which the wrong donor differs.",
     "Selection": "How the settings and the checkpoint were chosen.",
     "Selection rule": "How the settings and the checkpoint were chosen.",
@@ -429,6 +449,15 @@ COLUMNS: dict[str, str] = {
     "Recipients": "How many recipients the number is of.",
     "Train (s)": "Seconds of training.",
     "Collect (s)": "Seconds of collecting episodes.",
+    "Return": "The sum of rewards of an episode, its mean: higher is better.",
+    "Success": "Share of the episodes that succeed.",
+    "points": "In percentage points.",
+    "no learner": "Read from simple averages of the recordings, no learner.",
+    "two names": "Of one partner under two names: what cannot tell these apart has at least 1.",
+    "one partner": "Of one partner, not of different ones.",
+    "resolves": "The smallest difference that so many sources could tell from 0.",
+    "power": "The chance that so many sources resolve the paper's difference at the spread found here.",
+    "paper": "The paper's number.",
     "Collected return": "Mean return of the episodes collected in this round.",
     # intervals and statistics
     "By source": "One number a training.",
@@ -533,6 +562,9 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     (r"[\d,]+k? (reader )?updates|\d+k", "After so many updates of the reader."),
     (r"\d+k gain", "Gain of the context after so many updates of the reader, in 10⁻³."),
     (r"Mean error of .+", "The mean of the errors on these horizons and systems, by which recipes are chosen."),
+    (r"two names ÷ constant", "Error of telling one partner's two names apart over that of always saying the mean: at "
+    "least 1 where it cannot."),
+    (r"over sources", "The interval is over sources."),
     (r"(≤|>|<) ?[\d.]+", "The bound."),
     (r"(ID|Train) B/W", "Between over within: how far codes of different systems lie apart, over how far those "
     "of one do."),
@@ -663,7 +695,7 @@ def arm_of(label: str) -> list[tuple[str, str]] | None:
     """(part, meaning) of the parts of an arm's label; None where one has no meaning."""
     if found := _arm(label):
         return [(label, found)]
-    for separator in (", ", "–"):
+    for separator in (", ", ": ", "–"):
         if separator in label:
             first, _, rest = label.partition(separator)
             parts = [arm_of(first), arm_of(rest)]

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-COLOURS = {"h": "#7f7f7f", "h-vc": "#4c72b0", "h-sprii": "#2a8c55", "h-random": "#c44e52"}
+COLOURS = {"h": "#7f7f7f", "h-vc": "#4c72b0", "h-sprii": "#2a8c55", "h-sprii-runs": "#8172b3", "h-random": "#c44e52"}
 
 
 def return_curves(arms: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:

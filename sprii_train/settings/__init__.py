@@ -11,9 +11,11 @@ from sprii_train.settings.burgers_adaptive import BURGERS_ADAPTIVE
 from sprii_train.settings.cophy import COPHY
 from sprii_train.settings.d_clean import D_CLEAN
 from sprii_train.settings.fhn import FHN
-from sprii_train.settings.overcooked import OVERCOOKED
+from sprii_train.settings.overcooked import OVERCOOKED, OVERCOOKED_HALF, OVERCOOKED_QUARTER
 from sprii_train.settings.pendulum import PENDULUM
+from sprii_train.settings.pendulum_context import PENDULUM_CONTEXT
 from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
+from sprii_train.settings.push import PUSH
 from sprii_train.settings.rh20t import RH20T
 from sprii_train.settings.spring import SPRING
 from sprii_train.settings.swimmer import SWIMMER
@@ -26,7 +28,10 @@ SETTINGS: dict[str, Setting] = {
         *POKE_ROLLOUTS,
         SPRING,
         PENDULUM,
+        PENDULUM_CONTEXT,
         OVERCOOKED,
+        OVERCOOKED_HALF,
+        OVERCOOKED_QUARTER,
         BURGERS,
         BURGERS_ADAPTIVE,
         FHN,
@@ -34,6 +39,7 @@ SETTINGS: dict[str, Setting] = {
         SWIMMER,
         BAXTER,
         RH20T,
+        PUSH,
     )
 }
 
@@ -45,9 +51,13 @@ __all__ = [
     "D_CLEAN",
     "FHN",
     "OVERCOOKED",
+    "OVERCOOKED_HALF",
+    "OVERCOOKED_QUARTER",
     "PENDULUM",
+    "PENDULUM_CONTEXT",
     "POKE",
     "PRESET_NAMES",
+    "PUSH",
     "RH20T",
     "SETTINGS",
     "SPRING",

@@ -20,6 +20,7 @@ from sprii_train.analysis.gradients import GradientDiagnostic
 from sprii_train.analysis.value import ReaderConfig, RouteConfig
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import ENGINE, TrainConfig, fit, resolve_precision, what_matters
+from sprii_train.identity import digest
 from sprii_train.learners import learner_of
 from sprii_train.protocol import MissingOperation, check_learner, check_objective
 from sprii_train.recipes import LINKED, RECIPES, Compared, Endpoint, Recipe, Spaced
@@ -41,17 +42,29 @@ class Trials:
 
     Attributes:
         episodes, repeats: of each group or partner.
+        controllers: that a model is evaluated with, on the same episodes, one of each kind; statements are judged under
+            the first. Of learners that do not plan, none.
         seconds: of one evaluation, one thread, on the machine of `costs.REFERENCE_RATE`.
     """
 
     episodes: int
     repeats: int = 1
     seconds: float = 0.0
+    controllers: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
         check(self, integer, "episodes", "repeats", least=1)
         check(self, number, "seconds", least=0)
+        check(self, instance, "controllers", of=tuple)
+        if len({type(each) for each in self.controllers}) < len(self.controllers):
+            raise ValueError(f"Trials.controllers is {self.controllers!r}; legal: one of each kind")
+
+    @property
+    def stem(self) -> str:
+        """Of the files of their results."""
+        planned = f"-{digest(repr(self.controllers))[:8]}" if self.controllers else ""
+        return f"{self.episodes}x{self.repeats}{planned}"
 
 
 def training(name: str, value: Any) -> Any:

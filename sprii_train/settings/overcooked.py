@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sprii_envs.arguments import check, number
 from sprii_envs.banks import Store
 from sprii_train.fit import ENGINE, TrainConfig
 from sprii_train.learners.ad import SUPPORT, ADConfig
@@ -77,12 +78,19 @@ class PartnerSetting(Setting):
     Attributes:
         kitchen: see `Histories`; budgets say the sizes.
         partners: folder of a roster; none are the shipped ones. The store's fingerprint knows them.
+        share: of each run's histories that are trained on, the first of them, so that shares are nested.
     """
 
     kitchen: Mapping[str, Any] = field(default_factory=dict)
     partners: str = field(default="", repr=False)
+    share: float = 1.0
 
     __hash__ = Setting.__hash__
+
+    def __post_init__(self) -> None:
+        """ValueError naming the field and what is legal."""
+        super().__post_init__()
+        check(self, number, "share", above=0, most=1)
 
     def histories(self, budget: Budget | None = None) -> Histories:
         """Those of a budget, in this kitchen with these partners."""
@@ -105,8 +113,12 @@ class PartnerSetting(Setting):
         from sprii_train.overcooked.windows import PairedPlay
 
         assert isinstance(store, HistoryBank)
-        relation, kernel = recipe.pairing(store.split("train"))
-        return PairedPlay(store, relation=relation, kernel=kernel, pairs=pairs, seed=seed)
+        table = store.split("train")
+        _, first, run = np.unique(table["run"], return_index=True, return_inverse=True)
+        kept = max(1, round(self.share * store.protocol.histories))
+        table = table.select(np.arange(len(table)) - first[run] < kept)  # rows of a run stand together
+        relation, kernel = recipe.pairing(table)
+        return PairedPlay(store, relation=relation, kernel=kernel, pairs=pairs, seed=seed, table=table)
 
     def learner_config(self, config: Any, recipe: Recipe) -> Any:
         """A learner's config of the kitchen's inputs and steps; ValueError for an arm of a context."""
@@ -138,7 +150,7 @@ class PartnerSetting(Setting):
             "Budget": f"{train.steps:,} updates of {2 * train.pairs} windows; seeds of sources: "
             f"{', '.join(map(str, budget.sources))}{acted}; {budget.note}",
             "Partners": self.partners or "the shipped ones",
-            "Histories": listed(protocol, but=("game",)),
+            "Histories": listed(protocol, but=("game",)) + f"; {self.share:.0%} of each run's are trained on",
             "Kitchen": listed(protocol.game),
             "Returns in learning": RETURNS,
         }
@@ -154,27 +166,27 @@ OVERCOOKED_BUDGETS = {
         SMOKE_NOTE,
         judged=False,
         step_seconds=0.1,
-        store=Histories({"runs": 1, "histories": 2, "episodes": 5, "kitchens": 4, "iterations": 5}),
+        store=Histories({"runs": 2, "histories": 2, "episodes": 8, "kitchens": 4, "iterations": 8}),
         trials=Trials(6, seconds=40.0),
     ),
     "quick": Budget(
-        ADConfig(width=64, layers=2),
+        ADConfig(width=32, layers=1, heads=2),
         TrainConfig(
-            steps=1_200,
-            pairs=8,
-            warmup=100,
+            steps=800,
+            pairs=32,
+            warmup=50,
             weight_decay=0.01,
             log_every=25,
-            checkpoint_every=200,
+            checkpoint_every=100,
             precision="fp32",
             learning_rate=1e-3,
         ),
-        (4200,),
+        (4200, 4201, 4202),
         1,
         None,
-        "1,200 of 20,000 updates of 16 of 1,024 windows, at a rate of 1e-3, of a smaller network; own partners",
-        step_seconds=0.85,
-        trials=Trials(20, 4, seconds=200.0),
+        "800 of 20,000 updates of 64 of 1,024 windows, at a rate of 1e-3, of a smaller network; own partners",
+        step_seconds=0.27,
+        trials=Trials(20, 4, seconds=100.0),
     ),
     "paper": Budget(
         ADConfig(width=256, layers=4),
@@ -197,3 +209,7 @@ OVERCOOKED = PartnerSetting(
     anchors=(),
     budgets=OVERCOOKED_BUDGETS,
 )
+
+OVERCOOKED_HALF = replace(OVERCOOKED, name="overcooked-half", share=0.5)
+OVERCOOKED_QUARTER = replace(OVERCOOKED, name="overcooked-quarter", share=0.25)
+"""The same bank, of whose training histories a half and a quarter are read (`tab:v3-overcooked`)."""

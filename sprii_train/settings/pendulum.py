@@ -14,6 +14,13 @@ from sprii_train.recipes import CONTROL_RECIPES, Recipe
 from sprii_train.records import Report
 from sprii_train.settings.base import SMOKE_NOTE, Budget, Setting, Trials, listed
 
+CHEAP = ICEM(horizon=20)
+"""64 candidates, 10 elites, 3 iterations: 3,300 model steps a step and episode instead of CEM's 30,000."""
+
+
+BOTH = CEM(), CHEAP
+"""Planners of an evaluation: as published, which statements are judged under, and cheap."""
+
 
 class PendulumSetting(Setting):
     """A setting whose sources collect their own experience; its store is the log that all of them are probed on."""
@@ -56,32 +63,35 @@ class PendulumSetting(Setting):
         return {
             "Budget": f"iterations: {run.steps}, each of {run.episodes} episodes; seeds of sources: {seeds}; "
             f"evaluation: {trials.episodes} episodes a group and seed; {budget.note}",
-            "Planner": repr(run.controller),
+            "Planner": f"collects: {run.controller!r}; evaluated: {', '.join(map(repr, trials.controllers))}",
             "Learner": listed(budget.learner),
             "Training": listed(run.training),
         }
 
 
-CHEAP = ICEM(horizon=20)
-"""64 candidates, 10 elites, 3 iterations: 3,300 model steps a step and episode instead of CEM's 30,000."""
+TINY = CEM(candidates=8, elites=4, iterations=1, horizon=4), ICEM(candidates=8, elites=4, iterations=1, horizon=4)
 
 PENDULUM_BUDGETS = {
     "smoke": Budget(
         CaDMConfig(encoder=(16, 16, 16), dynamics=(16, 16, 16, 16)),
         ControlRun(
             steps=2, episodes=2, cloned=True,  # so that there are pairs of one system
-            controller=CEM(candidates=8, elites=4, iterations=1, horizon=4), training=ControlTraining(epochs=1),
+            controller=TINY[0], training=ControlTraining(epochs=1),
         ),
-        (0,), 1, 20, SMOKE_NOTE, judged=False, step_seconds=0.15, trials=Trials(2, seconds=0.3),
+        (0,), 1, 20, SMOKE_NOTE, judged=False, step_seconds=0.15,
+        trials=Trials(2, seconds=0.6, controllers=TINY),
     ),
+    # 30 episodes at a time, so that R7 draws all its 32 systems in half of the updates at least; with 10 it never does
+    # before the 11th iteration.
     "quick": Budget(
-        CaDMConfig(), ControlRun(steps=8, controller=CHEAP), (0,), 1, 3_000,
-        "8 of 20 iterations, planned by iCEM with 64 candidates, 10 elites, 3 iterations and 20 steps in place of CEM "
-        "with 200, 50, 5 and 30", step_seconds=31.0, trials=Trials(10, seconds=107.0),
+        CaDMConfig(), ControlRun(steps=6, episodes=30, controller=CHEAP), (0, 1, 2), 1, 3_000,
+        "6 iterations of 30 episodes in place of 20 of 10, collected by iCEM with 64 candidates, 10 elites, 3 "
+        "iterations and 20 steps in place of CEM with 200, 50, 5 and 30", step_seconds=73.0,
+        trials=Trials(10, seconds=710.0, controllers=BOTH),
     ),
     "paper": Budget(
-        CaDMConfig(), ControlRun(), (0, 1, 2), 3, None, "the published protocol", step_seconds=215.0,
-        trials=Trials(10, seconds=990.0),
+        CaDMConfig(), ControlRun(), (0, 1, 2), 3, None, "the published protocol", step_seconds=155.0,
+        trials=Trials(10, seconds=710.0, controllers=BOTH),
     ),
 }  # fmt: skip
 

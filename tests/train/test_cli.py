@@ -767,11 +767,14 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
     assert (status, err) == (0, "")
     head, *lines = out.splitlines()
     assert head.split()[-len(PRESET_NAMES) :] == list(PRESET_NAMES)
-    found = {line.split()[0]: line for line in lines if line.startswith(("tab:", "fig:", "app:"))}
+    found = {line.split()[0]: line for line in lines if line.startswith(("tab:", "fig:", "app:", "ext:"))}
     settings = {line.split()[0] for line in lines if line.startswith("setting:")}
     assert settings == {f"setting:{name}" for name in SETTINGS} - {
         f"setting:{alias}"
-        for alias in ("overcooked", "burgers", "burgers-adaptive", "fhn", "baxter", "swimmer", "rh20t")
+        for alias in (
+            *("overcooked", "overcooked-half", "overcooked-quarter", "burgers", "burgers-adaptive", "fhn", "baxter"),
+            *("swimmer", "rh20t", "pendulum-context"),
+        )
     }
     assert set(found) == {*TARGETS, *COMPOSED}
     for line in found.values():

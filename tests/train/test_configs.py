@@ -15,7 +15,9 @@ from sprii_train.analysis.value.bases import RouteConfig
 from sprii_train.analysis.value.fitting import FitConfig
 from sprii_train.analysis.value.readers import ReaderConfig
 from sprii_train.control.controllers import CONTROLLERS
+from sprii_train.control.latent import LatentConfig
 from sprii_train.control.loop import ControlRun
+from sprii_train.control.recurrent import RecurrentConfig
 from sprii_train.control.training import ControlTraining
 from sprii_train.experiments.sources import ReaderBudget
 from sprii_train.fit import TrainConfig
@@ -29,6 +31,7 @@ from sprii_train.settings import PENDULUM, POKE, Trials
 LEVELS = {"mass": 3, "drag": (0.5, 1.0)}
 CONFIGS: list[Any] = [
     TrainConfig(), JEPAConfig(), CaDMConfig(), ADConfig(), Objective(), ControlTraining(early_stop=0.9), ControlRun(),
+    LatentConfig(), RecurrentConfig(),
     FitConfig(), ReaderConfig(prefix=1), RouteConfig(), GradientDiagnostic(), ReaderBudget(),
     Recipe("a", "A", Objective(), alpha=0.5), RECIPES["align"], Trials(2), D_CLEAN,
     PENDULUM.budget("smoke"), POKE.budget("smoke"),

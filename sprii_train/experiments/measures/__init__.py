@@ -5,6 +5,7 @@ from sprii_train.experiments.measures.atlas import atlas
 from sprii_train.experiments.measures.bottleneck import HORIZONS, WINDOWS, bottleneck
 from sprii_train.experiments.measures.common import common_reader
 from sprii_train.experiments.measures.components import components
+from sprii_train.experiments.measures.context_control import context_control
 from sprii_train.experiments.measures.control import control
 from sprii_train.experiments.measures.cophy import cophy, cophy_baselines, cophy_readers
 from sprii_train.experiments.measures.cost import cost
@@ -24,6 +25,7 @@ from sprii_train.experiments.measures.operator import operator
 from sprii_train.experiments.measures.own_head import own_head
 from sprii_train.experiments.measures.partners import partners
 from sprii_train.experiments.measures.prefix import prefix
+from sprii_train.experiments.measures.push import push
 from sprii_train.experiments.measures.realization import realization
 from sprii_train.experiments.measures.response import response
 from sprii_train.experiments.measures.routes import object_routes, routes
@@ -49,6 +51,7 @@ MEASURES: dict[str, Measure] = {
         # Three stacks of twice the updates, each of which takes two thirds as long, and a third of those of no learner.
         Measure("common-reader", common_reader, properties=("drag",), seconds=60.0, reader_fits=2 * 3 * 0.67),
         Measure("components", components, ("present",), asks=("components",), reader_fits=4),
+        Measure("context-control", context_control, readers=False, trials=True, seconds=2.0),
         Measure("control", control, readers=False, trials=True, seconds=0.5),
         # An update of the head rolls 27 frames out, which takes 20 times as long as one of a reader.
         Measure("cophy", cophy, OBJECT_READER, seconds=30.0, reader_fits=20),
@@ -78,6 +81,7 @@ MEASURES: dict[str, Measure] = {
         ),
         # An update of a recurrent reader takes half as long again.
         Measure("prefix", prefix, ("present",), ("cases.prefixes",), reader_fits=3 * 5 * 1.5),
+        Measure("push", push, readers=False, trials=True, seconds=0.5),
         Measure("realization", realization, ("present",), simulated=True, route_fits=5),
         Measure("response", response, ("present",), ("cases.features",), simulated=True, reader_fits=1, once=True),
         Measure("routes", routes, ("present",), route_fits=18),

@@ -3,17 +3,20 @@
 import time
 from typing import Any
 
+import numpy as np
+
 from sprii_train.experiments.measures.untrained import first_weights
 from sprii_train.experiments.sources import Source
 
 
 def partners(source: Source) -> dict[str, Any]:
-    """Returns, probes of behaviour, distance ratios beside the untrained learner's, and exchanged histories.
+    """Returns beside those of the imitated egos; probes and distance ratios of a panel beside those of first weights.
 
     The primary return is of episodes 6 to 20, averaged within partner, then over partners.
     """
     from sprii_envs.overcooked.bank import HistoryBank
-    from sprii_train.overcooked.measures import probe, ratios, slots, swapped
+    from sprii_train.overcooked.measures import imitated, shown, slots, swapped
+    from sprii_train.overcooked.panel import panel
     from sprii_train.overcooked.play import play
 
     learner, bank, trials, seed = source.learner, source.store, source.cell.trials, source.seed
@@ -25,19 +28,46 @@ def partners(source: Source) -> dict[str, Any]:
         learner, protocol.game, roster, seat=protocol.seat, episodes=trials.episodes, repeats=trials.repeats, seed=seed
     )
     by_partner = returns[:, :, 5:].mean((1, 2))
-    fitted, own, unseen = (slots(learner, bank, split) for split in ("train", "validation", "held_out"))
-    untrained = first_weights(source)
-    familiar, held_out = (roster.group(name) for name in ("familiar", "held_out"))
+    groups = {name: roster.group(name) for name in ("familiar", "held_out")}
+    played = panel(protocol.game, protocol.seat, roster)
+    codes = slots(learner, played)
+    last, whole = imitated(bank)
     return {
         "returns": {name: float(value) for name, value in zip(roster.names, by_partner, strict=True)},
-        "return_familiar": float(by_partner[familiar].mean()),
-        "return_held_out": float(by_partner[held_out].mean()),
-        "curve": returns.mean(1)[familiar].mean(0).tolist(),
-        "probe_familiar": probe(fitted, own)._asdict(),
-        "probe_held_out": probe(fitted, unseen)._asdict(),
-        **ratios(fitted, own),
-        "untrained": ratios(*(slots(untrained, bank, split) for split in ("train", "validation"))),
-        "swapped_familiar": swapped(learner, bank, "validation", seed=seed)._asdict(),
-        "swapped_held_out": swapped(learner, bank, "held_out", seed=seed)._asdict(),
+        **{f"return_{name}": float(by_partner[own].mean()) for name, own in groups.items()},
+        "curve": returns.mean(1)[groups["familiar"]].mean(0).tolist(),
+        "imitated": {
+            f"{when}_{name}": float(np.mean([told[roster.names[i]] for i in own]))
+            for when, told in (("last", last), ("all", whole))
+            for name, own in groups.items()
+        },
+        **formed(played, codes, groups),
+        "untrained": formed(played, slots(first_weights(source), played), groups),
+        "without": formed(played, shown(played, np.array(groups["familiar"])), groups),
+        "swapped_familiar": swapped(learner, bank, "validation", played, codes, seed=seed)._asdict(),
+        "swapped_held_out": swapped(learner, bank, "held_out", played, codes, seed=seed)._asdict(),
         "evaluation_seconds": time.perf_counter() - began,
     }
+
+
+def formed(panel: Any, codes: Any, groups: dict[str, list[int]]) -> dict[str, Any]:
+    """What probe and ratio say of slots, and what they say where one partner has two names.
+
+    A ratio is None where slots differ between partners and not within them.
+    """
+    from sprii_train.overcooked.measures import chosen, distance_ratio, probe, two_names
+
+    familiar = np.array(groups["familiar"])
+    fitted = chosen(panel, codes, familiar, fit=True)
+    found: dict[str, Any] = {}
+    for name, own in groups.items():
+        told = probe(fitted, chosen(panel, codes, np.array(own), fit=False), panel.signatures)
+        means = {field: float(value.mean()) for field, value in told._asdict().items()}
+        found[f"probe_{name}"] = means | {"by_partner": told.error.tolist()}
+    tested = chosen(panel, codes, familiar, fit=False)
+    try:
+        found["distance_ratio"] = distance_ratio(fitted, tested)
+        found["two_names"] = dict(zip(("ratio", "probe"), two_names(fitted, tested), strict=True))
+    except ValueError:
+        found |= {"distance_ratio": None, "two_names": None}
+    return found

@@ -18,6 +18,7 @@ from sprii_train.experiments.targets.inferred import INFERRED_TARGETS
 from sprii_train.experiments.targets.overcooked import OVERCOOKED_TARGETS
 from sprii_train.experiments.targets.pairings import PAIRING_TARGETS
 from sprii_train.experiments.targets.pendulum import PENDULUM_TARGETS
+from sprii_train.experiments.targets.pendulum_context import PENDULUM_CONTEXT_TARGETS
 from sprii_train.experiments.targets.poke import POKE_TARGETS
 from sprii_train.experiments.targets.poke_acquisition import POKE_ACQUISITION_TARGETS
 from sprii_train.experiments.targets.poke_direction import POKE_DIRECTION_TARGETS
@@ -27,6 +28,7 @@ from sprii_train.experiments.targets.poke_inputs import POKE_INPUT_TARGETS
 from sprii_train.experiments.targets.poke_maps import POKE_MAP_TARGETS
 from sprii_train.experiments.targets.poke_reliability import POKE_RELIABILITY_TARGETS
 from sprii_train.experiments.targets.poke_value import POKE_VALUE_TARGETS
+from sprii_train.experiments.targets.push import PUSH_TARGETS
 from sprii_train.experiments.targets.reader_capacity import READER_CAPACITY_TARGETS
 from sprii_train.experiments.targets.realization import REALIZATION_TARGETS
 from sprii_train.experiments.targets.rh20t import RH20T_TARGETS
@@ -66,6 +68,8 @@ TARGETS: dict[str, Target] = {
         *D_CLEAN_TARGETS,
         *D_CLEAN_COMMON_TARGETS,
         *PENDULUM_TARGETS,
+        *PENDULUM_CONTEXT_TARGETS,
+        *PUSH_TARGETS,
         *OVERCOOKED_TARGETS,
         *BURGERS_TARGETS,
         *FHN_TARGETS,

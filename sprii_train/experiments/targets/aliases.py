@@ -50,7 +50,12 @@ OTHER_LABELS: dict[str, str] = {
         "tab:realization-complete-grid": ("tab:realization-routes", "fig:v3-m1m2"),
         "tab:reader-capacity-errors": ("fig:reader-capacity-contrasts",),
         "tab:external-alpha": ("tab:external-alpha-records",),
-        "tab:overcooked-complete": ("tab:v3-overcooked", "setting:overcooked"),
+        "tab:overcooked-complete": (
+            "tab:v3-overcooked",
+            "setting:overcooked",
+            "setting:overcooked-half",
+            "setting:overcooked-quarter",
+        ),
         "tab:v3-nod-native": ("tab:nod-protocol-record", "tab:external-burgers-control", "setting:burgers"),
         "tab:nod-mechanism": ("tab:nod-donor-use", "tab:nod-donor-controls", "tab:external-burgers-probes"),
         "tab:fhn-breadth": ("fig:visual-fhn-history", "setting:fhn"),
@@ -84,6 +89,7 @@ OTHER_LABELS: dict[str, str] = {
             "app:rh20t",
             "setting:rh20t",
         ),
+        "ext:pendulum-context": ("setting:pendulum-context",),
         "tab:v3-rh-risk": ("tab:rh20t-hard-negative", "tab:rh20t-absolute-hard", "tab:rh20t-absolute-contrast"),
         "tab:v3-rh-validation": ("tab:rh-closure-25", "tab:rh-multidonor-closure"),
     }.items()

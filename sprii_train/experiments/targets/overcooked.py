@@ -1,117 +1,233 @@
 """Table `tab:overcooked-complete`: the action learner with a partner's history, regularised and aligned by partner."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 
-from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, spread_table, value_of
+from sprii_train.analysis.statistics import paired_power
+from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, spread_of, spread_table, value_of
 from sprii_train.recipes import PARTNER_RECIPES
-from sprii_train.reports.claims import Arms, Claim
+from sprii_train.reports.claims import Arms, Claim, over_source_values
 from sprii_train.reports.overcooked_figures import return_curves
-from sprii_train.reports.page import Picture, Table, number
+from sprii_train.reports.page import Picture, Table, number, spread
 
-VC, SPRII, RANDOM = "h-vc", "h-sprii", "h-random"
+H, VC, SPRII, RUNS, RANDOM = "h", "h-vc", "h-sprii", "h-sprii-runs", "h-random"
 COHORTS = ("familiar", "held_out")
+SHARES = {"overcooked": "100%", "overcooked-half": "50%", "overcooked-quarter": "25%"}
+"""Setting → share of the histories."""
+
+PROBE, HELD_OUT, RETURN, RETURN_HELD_OUT = (
+    "probe_familiar.error", "probe_held_out.error", "return_familiar", "return_held_out",
+)  # fmt: skip
+PUBLISHED: dict[tuple[str, str, str, str], float] = {
+    ("overcooked", PROBE, VC, SPRII): -0.0212,
+    ("overcooked-half", PROBE, VC, SPRII): -0.01344,
+    ("overcooked-quarter", PROBE, VC, SPRII): -0.00567,
+    ("overcooked", PROBE, RANDOM, SPRII): -0.02583,
+    ("overcooked", HELD_OUT, VC, SPRII): -0.0177,
+    ("overcooked", RETURN, VC, SPRII): 1.889,
+    ("overcooked-half", RETURN, VC, SPRII): 0.389,
+    ("overcooked-quarter", RETURN, VC, SPRII): 1.489,
+    ("overcooked", RETURN_HELD_OUT, VC, SPRII): -1.111,
+    ("overcooked-half", RETURN_HELD_OUT, VC, SPRII): 18.44,
+    ("overcooked-quarter", RETURN_HELD_OUT, VC, SPRII): -2.222,
+}
+"""(Setting, number, lower arm, arm) → the paper's difference."""
+CONTRASTS = (
+    ("SPRII − VC", VC, SPRII),
+    ("across runs − VC", VC, RUNS),
+    ("across runs − one run", SPRII, RUNS),
+    ("SPRII − Random", RANDOM, SPRII),
+)
+NUMBERS = {
+    "familiar MSE": PROBE,
+    "held-out MSE": HELD_OUT,
+    "distance ratio": "distance_ratio",
+    "familiar return": RETURN,
+    "held-out return": RETURN_HELD_OUT,
+}
 
 
-def _lead(path: str, low: str = VC) -> Callable[[Arms], float]:
-    return lambda a: value_of(a[SPRII], path) - value_of(a[low], path)
+def unread(world: str, cohort: str) -> Callable[[Sequence[Arms]], str | None]:
+    """Why no arm is compared by a probe: none of a setting beats the constant mean, by its mean over the sources."""
+
+    def why(sources: Sequence[Arms]) -> str | None:
+        found = [own for own in PARTNER_RECIPES if all(f"{world}/{own}" in arms for arms in sources)]
+        told = {
+            arm: [np.mean([arms[f"{world}/{arm}"][f"probe_{cohort}"][name] for arms in sources]) for name in
+                  ("error", "constant")]
+            for arm in found
+        }  # fmt: skip
+        if any(error < constant for error, constant in told.values()):
+            return None
+        arm = min(told, key=lambda name: told[name][0])
+        error, constant = told[arm]
+        return f"no arm's probe beats the constant mean, {constant:.4f}: the best, {arm}, has {error:.4f}"
+
+    return why
+
+
+def _lead(world: str, path: str, low: str, high: str) -> Callable[[Arms], float]:
+    def measure(arms: Arms) -> float:
+        pair = [value_of(arms[f"{world}/{arm}"], path) for arm in (high, low)]
+        if None in pair:
+            raise KeyError(path)  # of rows of before there were such numbers
+        return pair[0] - pair[1]
+
+    return measure
+
+
+def _claim(text: str, path: str, low: str = VC, world: str = "overcooked", *, lower: bool, paper: float) -> Claim:
+    cohort = path.split(".")[0].removeprefix("probe_") if path.startswith("probe_") else None
+    return Claim(
+        text,
+        (f"{world}/{low}", f"{world}/{SPRII}"),
+        _lead(world, path, low, SPRII),
+        "difference of mean squared errors" if cohort else "difference",
+        above=-math.inf if lower else 0.0,
+        below=0.0 if lower else math.inf,
+        paper=paper,
+        null=0.0,
+        unless=None if cohort is None else unread(world, cohort),
+    )
 
 
 CLAIMS = (
-    Claim(
-        "Alignment lowers the probe's error with familiar partners against H+VC",
-        (VC, SPRII),
-        _lead("probe_familiar.error"),
-        "difference of mean squared errors",
-        below=0.0,
-        paper=-0.0212,
-        null=0.0,
+    *(
+        _claim(
+            f"Alignment lowers the probe's error with familiar partners against H+VC, {share} of the histories",
+            PROBE, world=world, lower=True, paper=PUBLISHED[world, PROBE, VC, SPRII],
+        )
+        for world, share in SHARES.items()
     ),
-    Claim(
-        "Alignment lowers it against histories of other partners (Random)",
-        (RANDOM, SPRII),
-        _lead("probe_familiar.error", RANDOM),
-        "difference of mean squared errors",
-        below=0.0,
-        paper=-0.0258,
-        null=0.0,
+    _claim(
+        "Alignment lowers it against histories of other partners (Random)", PROBE, RANDOM, lower=True, paper=-0.0258
     ),
-    Claim(
-        "Alignment lowers the probe's error with held-out partners against H+VC",
-        (VC, SPRII),
-        _lead("probe_held_out.error"),
-        "difference of mean squared errors",
-        below=0.0,
-        paper=-0.0177,
-        null=0.0,
+    _claim(
+        "Alignment lowers the probe's error with held-out partners against H+VC", HELD_OUT, lower=True, paper=-0.0177
     ),
     Claim(
         "The probe's error with alignment stays above that of the constant mean, familiar and held out",
-        (SPRII,),
+        (f"overcooked/{SPRII}",),
         lambda a: min(
-            a[SPRII][f"probe_{cohort}"]["error"] - a[SPRII][f"probe_{cohort}"]["constant"] for cohort in COHORTS
+            a[f"overcooked/{SPRII}"][f"probe_{cohort}"]["error"]
+            - a[f"overcooked/{SPRII}"][f"probe_{cohort}"]["constant"]
+            for cohort in COHORTS
         ),
         "smaller of the two differences",
         above=0.0,
         paper=0.0106,
         null="holds too",
     ),
-    Claim(
-        "Alignment raises the return with familiar partners",
-        (VC, SPRII),
-        _lead("return_familiar"),
-        "difference of mean returns",
-        above=0.0,
-        paper=1.89,
-        null=0.0,
-    ),
-)
+    _claim("Alignment raises the distance ratio against H+VC", "distance_ratio", lower=False, paper=0.811),
+    _claim("Alignment raises the return with familiar partners", RETURN, lower=False, paper=1.89),
+)  # fmt: skip
 
 
 def _tables(rows: Sequence[Row]) -> list[Table]:
     def table(title: str, columns: Mapping[str, str], note: str) -> Table:
         return spread_table(rows, title, columns, first="Recipe", note=note)
 
+    readout = {
+        f"{head}, {cohort.replace('_', ' ')}": path.format(f"probe_{cohort}")
+        for cohort in COHORTS
+        for head, path in (
+            ("MSE", "{}.error"),
+            ("untrained", "untrained.{}.error"),
+            ("no learner", "without.{}.error"),
+            ("constant mean", "{}.constant"),
+        )
+    }
     return [
-        table("Behavioral readout and representation", {
-            "Familiar MSE": "probe_familiar.error",
-            "constant mean, familiar": "probe_familiar.constant",
-            "Held-out MSE": "probe_held_out.error",
-            "constant mean, held out": "probe_held_out.constant",
-        }, "Ridge from slots to how often the partner takes each action in later episodes; lower errors are better."),
+        table("Behavioral readout", readout | {
+            "one partner, two names ÷ constant": "two_names.probe",
+            "untrained, two names": "untrained.two_names.probe",
+        }, "Ridge (0.001) from standardised slots of fresh episodes with one fixed ego to the action probabilities of "
+            "their partner in 2 snippets of each training partner. No learner: 8 principal components of the episodes' "
+            "mean observations, actions and rewards. A probe that cannot tell a partner's two names apart has at least "
+            "1 in the last columns. No arm is compared by a probe that never beats the constant."),
         table("Distance ratio of slots: different partners over one partner", {
             "Distance ratio": "distance_ratio",
             "untrained": "untrained.distance_ratio",
-            "One partner under several names": "alias_ratio",
-            "untrained, several names": "untrained.alias_ratio",
-        }, "All pairs of one partner are of one run of the ego, all pairs of different partners of two, so that the "
-            "ratio tells runs apart too: slots that hold the partner alone have 1 where one partner has a name for "
-            "each run. It is no evidence that slots tell partners apart, and has no verdict."),
-        table(f"Cooperation returns, episodes from 6 to {len(rows[0]['curve'])}", {
-            "Familiar partners": "return_familiar",
-            "Held-out partners": "return_held_out",
-        }, "Averaged within partner, then over partners. No optimiser runs."),
-        table("Other histories at fixed weights: cross-entropy of the ego's actions", {
-            f"{name}, {cohort}": f"swapped_{cohort}.{name}"
+            "one partner, two names": "two_names.ratio",
+            "untrained, two names": "untrained.two_names.ratio",
+        }, "Cosine distances of standardised slots of familiar partners' test episodes, all with one ego. A constant "
+            "slot, or one that holds anything but the partner, has 1."),
+        _contrasts(rows),
+        _returns(rows),
+        table("Other partners' slots at fixed weights: cross-entropy of the ego's actions", {
+            f"{name}, {cohort.replace('_', ' ')}": f"swapped_{cohort}.{name}"
             for cohort in COHORTS
             for name in ("matched", "null", "wrong")
-        }, "The slot is of the history itself, zero, or of another partner's history, which is of another run of the "
-            "ego as well: what a wrong one costs need not be of the partner, and has no verdict."),
+        }, "Slots of the panel's fit episodes: of the same partner, zero, and of another partner of the cohort; all of "
+            "one ego, so that they differ in the partner alone. The queries are of histories that nothing was trained "
+            "on."),
         _by_partner(arms_of(rows)),
     ]  # fmt: skip
 
 
+def _contrasts(rows: Sequence[Row]) -> Table:
+    """Paired differences of arms, and what so many sources could have resolved (`tab:v3-overcooked`)."""
+    arms: dict[tuple[str, str], dict[int, Row]] = {}
+    for row in rows:
+        arms.setdefault((row["world"], row["arm"]), {})[row["seed"]] = row
+    columns = ["History", "Contrast", "Number", "Difference", "95 % over sources", "resolves", "power", "paper"]
+    lines = []
+    for (world, share), (name, low, high), (what, path) in product(SHARES.items(), CONTRASTS, NUMBERS.items()):
+        first, second = arms.get((world, low), {}), arms.get((world, high), {})
+        pairs = [(value_of(second[seed], path), value_of(first[seed], path)) for seed in first if seed in second]
+        if pairs and not any(None in pair for pair in pairs):
+            told = _resolved([a - b for a, b in pairs], PUBLISHED.get((world, path, low, high)))
+            lines.append([share, name, what, *told])
+    return Table(
+        "Paired differences, and what they could resolve", columns, lines,
+        "Mean ± SD over sources. `resolves`: the smallest difference whose interval leaves 0 out, half the interval's "
+        "width. `power`: the chance that so many sources resolve the paper's difference at the SD found here.",
+    )  # fmt: skip
+
+
+def _resolved(differences: Sequence[float], paper: float | None) -> list[str]:
+    found, sd = over_source_values(differences), float(np.std(differences, ddof=1)) if len(differences) > 1 else 0.0
+    told = "" if paper is None else number(paper)
+    if not sd:
+        return [number(found.estimate), "n.a.", "n.a.", "n.a.", told]
+    power = "" if paper is None else f"{paired_power(paper, sd, len(differences)):.0%}"
+    interval = f"[{number(found.low)}, {number(found.high)}]"
+    mean = f"{number(found.estimate)} ± {number(sd)}"
+    return [mean, interval, number(found.high - found.estimate), power, told]
+
+
+def _returns(rows: Sequence[Row]) -> Table:
+    columns = {"Familiar partners": RETURN, "Held-out partners": RETURN_HELD_OUT}
+    found = spread_table(
+        rows, f"Cooperation returns, episodes from 6 to {len(rows[0]['curve'])}", columns, first="Recipe",
+        note="Averaged within partner, then over partners. No optimiser runs. The imitated egos learnt with each "
+        "partner by reinforcement; their last episodes are what a perfect imitation of a finished learner would earn.",
+    )  # fmt: skip
+    own = [row for row in rows if "imitated" in row]
+    ceilings = [
+        [name, *(spread(spread_of(own[:1], f"imitated.{when}_{cohort}")) for cohort in COHORTS)]
+        for when, name in (("last", "Imitated egos, last three kept episodes"), ("all", "Imitated egos, all episodes"))
+        if own
+    ]
+    return Table(found.title, found.columns, [*found.rows, *ceilings], found.note)
+
+
 def _by_partner(arms: Mapping[str, Sequence[Row]]) -> Table:
+    names = {name: f"{own[0]['label']}, {SHARES[own[0]['world']]}" if "/" in name else str(own[0]["label"])
+             for name, own in arms.items()}  # fmt: skip
     lines = [
         [name, *(number(float(np.mean([row["returns"][name] for row in own]))) for own in arms.values())]
         for name in next(iter(arms.values()))[0]["returns"]
     ]
-    return Table("Return by partner", ["Partner", *(str(own[0]["label"]) for own in arms.values())], lines)
+    return Table("Return by partner", ["Partner", *names.values()], lines)
 
 
 def _pictures(rows: Sequence[Row]) -> list[Picture]:
-    figure = return_curves(arms_of(rows))
+    whole = [row for row in rows if row["world"] == "overcooked"] or rows
+    figure = return_curves(arms_of(whole))
     return [Picture("returns", "Return by episode", "Mean over familiar partners; the history grows.", figure)]
 
 
@@ -124,11 +240,14 @@ OVERCOOKED_TARGETS = (
     Target(
         "tab:overcooked-complete",
         "Overcooked: a partner as the persistent entity",
-        (Group("overcooked", tuple(PARTNER_RECIPES), ("partners",)),),
+        (
+            Group("overcooked", tuple(PARTNER_RECIPES), ("partners",)),
+            *(Group(world, (VC, SPRII), ("partners",)) for world in list(SHARES)[1:]),
+        ),
         _tables,
         CLAIMS,
         _pictures,
-        "The paper's partners and signatures are not ours: compare signs and ratios, not values.",
+        "The paper's partners are not ours: compare signs and ratios, not values.",
         facts=_facts,
     ),
 )

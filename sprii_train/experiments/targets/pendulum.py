@@ -8,10 +8,11 @@ import numpy as np
 from PIL import Image
 
 from sprii_envs.envs.pendulum import GROUPS
-from sprii_train.analysis.bootstrap import system_bootstrap
+from sprii_train.analysis.bootstrap import hierarchical_bootstrap, system_bootstrap
 from sprii_train.analysis.statistics import Contrast, Interval, difference, interval_difference, mean_of, over_sources
 from sprii_train.control.pendulum import WORLD
 from sprii_train.control.pendulum_agents import LABEL, paper
+from sprii_train.control.training import ControlTraining
 from sprii_train.experiments.references import References
 from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, arrays_of
 from sprii_train.recipes import CONTROL_RECIPES
@@ -44,6 +45,56 @@ LEAST = 2.0
 PAPER_RETURNS = {"ID": 2.6, "OOD_c0": 54.4, "OOD_c1": 6.0, "OOD_c3": 40.0}  # R7 − CaDM
 
 
+FULL = 0.5
+"""The least share of updates that draw as many pairs as the recipe asks for, if the relation is to be tested."""
+
+CONTRASTS = (("r7", "cadm"), ("random", "cadm"), ("r7", "random"))
+
+
+def drawn(row: Row) -> float:
+    """The share of a run's updates that had as many eligible systems as an update draws pairs of, one each."""
+    wanted = row.get("pairs", ControlTraining().systems)
+    updates = [it["updates"] for it in row["iterations"]]
+    return sum(n for n, it in zip(updates, row["iterations"], strict=True) if it["eligible_systems"] >= wanted) / sum(
+        updates
+    )
+
+
+def hardly_drawn(sources: Sequence[Arms], arm: str = "r7") -> str | None:
+    """Why the rows are no test of an arm's relation; None if they are."""
+    shares = [drawn(arms[arm]) for arms in sources]
+    if min(shares) >= FULL:
+        return None
+    wanted = sources[0][arm].get("pairs", ControlTraining().systems)
+    told = ", ".join(f"{share:.0%}" for share in shares)
+    return (
+        f"no test of the relation: {told} of the updates (by source) had the {wanted} systems that it draws pairs of, "
+        f"{FULL:.0%} are needed"
+    )
+
+
+def over_seeds(rows: Sequence[Mapping[str, Any]], minuend: str, subtrahend: str, of: str) -> Interval | None:
+    """Interval of a difference over paired episodes, and over seeds where there are several.
+
+    Args:
+        rows: of each seed, arm → numbers of one group.
+        of: `returns` or `successes`.
+
+    Returns:
+        None where the two arms of a seed met other episodes, or seeds have unlike numbers of them.
+    """
+    arms = (minuend, subtrahend)
+    if any(len({each[arm].get("starts") for arm in arms}) > 1 or of not in each[arms[0]] for each in rows):
+        return None
+    if len({len(each[arm][of]) for each in rows for arm in arms}) > 1:
+        return None
+    errors = {arm: np.array([each[arm][of] for each in rows], np.float64) for arm in arms}
+    contrast = {"": difference(minuend, subtrahend)}
+    if len(rows) == 1:
+        return system_bootstrap(errors, contrast, seed=0, unit="episode")[""]
+    return hierarchical_bootstrap(errors, contrast, seed=0, unit="episode")[""]
+
+
 def _episodes(contrast: Contrast, groups: Mapping[str, tuple[str, str]], of: str = "returns") -> Any:
     """Interval over the episodes of one seed; paired, where several rows meet the same systems and starts.
 
@@ -72,8 +123,14 @@ def _lead(text: str, group: str, paper: float, **bounds: Any) -> Claim:
         paper=paper,
         null=0.0,
         interval=_episodes(difference("r7", "cadm"), {arm: (arm, group) for arm in ("r7", "cadm")}),
+        over=lambda sources: over_seeds([_of_group(arms, group) for arms in sources], "r7", "cadm", "returns"),
+        unless=hardly_drawn,
         **bounds,
     )
+
+
+def _of_group(arms: Arms, group: str) -> dict[str, Any]:
+    return {arm: row["groups"][group] for arm, row in arms.items()}
 
 
 def _below(group: str) -> dict[str, Any]:
@@ -137,17 +194,40 @@ CLAIMS = (
 
 def _tables(rows: Sequence[Row]) -> list[Table]:
     trained = [row for row in rows if "assay" in row]
-    return [_returns(rows), *([_assay(trained), _iterations(trained)] if trained else []), _systems(rows)]
+    each = {planner: _under(rows, planner) for planner in _planners(rows)}
+    tables = [_returns(own, planner) for planner, own in each.items()]
+    for planner, own in each.items():
+        tables += _contrasts(own, planner)
+    tables += [_assay(trained), _iterations(trained)] if trained else []
+    return tables + [_systems(own, planner) for planner, own in each.items()]
+
+
+def _planners(rows: Sequence[Row]) -> list[str]:
+    """Of the evaluations, the one that statements are judged under first; "" in reports of one planner."""
+    return list(dict.fromkeys(name for row in rows for name in (row.get("planner", ""), *row.get("others", {}))))
+
+
+def _under(rows: Sequence[Row], planner: str) -> list[Row]:
+    """The rows as evaluated under a planner."""
+    return [row if row.get("planner", "") == planner else {**row, "groups": row["others"][planner]} for row in rows]
+
+
+def _titled(title: str, planner: str) -> str:
+    return f"{title}, {planner}" if planner else title
 
 
 def _pictures(rows: Sequence[Row]) -> list[Picture]:
-    paper, bars = _paper_returns(), []
-    for arm, own in _by_arm(rows).items():
-        returns = [[row["groups"][group]["return"] for group in GROUPS] for row in own]
-        bars.append((str(own[0]["label"]), COLOURS[arm], returns, paper.get(arm)))
-    lines = [(str(row["label"]), COLOURS[row["arm"]], row["iterations"]) for row in rows if "iterations" in row]
+    paper, pictures = _paper_returns(), []
     dots, first = "Dots are seeds, bars their means; diamonds are the paper's.", "The first iteration acts at random."
-    pictures = [Picture("returns", "Return by group", dots, returns_figure(list(GROUPS), bars))]
+    for i, planner in enumerate(_planners(rows)):
+        bars = []
+        for arm, own in _by_arm(_under(rows, planner)).items():
+            returns = [[row["groups"][group]["return"] for group in GROUPS] for row in own]
+            bars.append((str(own[0]["label"]), COLOURS[arm], returns, paper.get(arm)))
+        figure = returns_figure(list(GROUPS), bars)
+        name = "returns" if not i else f"returns-{planner.lower()}"
+        pictures.append(Picture(name, _titled("Return by group", planner), dots, figure))
+    lines = [(str(row["label"]), COLOURS[row["arm"]], row["iterations"]) for row in rows if "iterations" in row]
     if lines:
         pictures.append(Picture("training", "Collected return by iteration", first, curves_figure(lines)))
     return pictures
@@ -165,6 +245,9 @@ def _facts(rows: Sequence[Row]) -> dict[str, str]:
         + ": one hash a seed is the same data in all its rows",
         "Data of a whole run": "; ".join(
             f"{row['label']}, seed {row['seed']}: {row['iterations'][-1]['experience'][:16]}" for row in trained
+        ),
+        "Updates with all pairs of the relation": "; ".join(
+            f"{row['label']}, seed {row['seed']}: {drawn(row):.0%}" for row in trained if row["arm"] != "cadm"
         ),
         "Seconds": "; ".join(map(_seconds, rows)),
     }
@@ -203,14 +286,16 @@ def _cell(rows: Sequence[Row], group: str) -> str:
     return f"{found.mean:.1f}{sd} ({success:.1f}%)"
 
 
-def _returns(rows: Sequence[Row]) -> Table:
+def _returns(rows: Sequence[Row], planner: str) -> Table:
     arms = _by_arm(rows)
     lines = [[group, *(_cell(own, group) for own in arms.values())] for group in GROUPS]
     note = (
         "Mean return ± SD over seeds, success in parentheses, of the same trajectories. Success: all of the last 100 "
         "states after actions lie within 60° of upright."
     )
-    return Table("Return and success", ["Group", *(str(own[0]["label"]) for own in arms.values())], lines, note)
+    return Table(
+        _titled("Return and success", planner), ["Group", *(str(own[0]["label"]) for own in arms.values())], lines, note
+    )
 
 
 def _assay(rows: Sequence[Row]) -> Table:
@@ -243,25 +328,63 @@ def _iterations(rows: Sequence[Row]) -> Table:
     return Table("Training", columns, lines, "Eligible systems have two or more episodes; R7 draws one pair of each.")
 
 
-def _systems(rows: Sequence[Row]) -> Table:
-    """OOD_c3 by system, because part of the loss there is the planner's own."""
+def _contrasts(rows: Sequence[Row], planner: str) -> list[Table]:
+    """Differences of the trained rows, one table if there are two such rows."""
+    seeds: dict[int, dict[str, Row]] = {}
+    for row in rows:
+        if row["arm"] in TRAINED:
+            seeds.setdefault(row["seed"], {})[row["arm"]] = row
+    labels = {row["arm"]: str(row["label"]) for row in rows}
+    lines = []
+    for group in GROUPS:
+        for pair in CONTRASTS:
+            sources = [arms for _, arms in sorted(seeds.items()) if set(pair) <= set(arms)]
+            if sources:
+                tested = all(hardly_drawn(sources, arm) is None for arm in pair if arm != "cadm")
+                found = [over_seeds([_of_group(a, group) for a in sources], *pair, of) for of in _SCALES]
+                cells = [_cells(each, scale, tested) for each, scale in zip(found, _SCALES.values(), strict=True)]
+                lines.append([group, " − ".join(labels[arm] for arm in pair), *cells[0], *cells[1]])
+    note = (
+        "Row minus row, over the same systems and starts; 95 % intervals of a bootstrap over seeds and paired episodes "
+        "(over episodes where there is one seed). Not resolved: the interval spans zero. Not tested: less than "
+        f"{FULL:.0%} of the updates of some seed drew all pairs of the relation. Three seeds are few: "
+        "their interval is too narrow."
+    )
+    columns = ["Group", "Contrast", "Return", "", "Success, points", ""]
+    return [Table(_titled("Contrasts of the trained rows", planner), columns, lines, note)] if lines else []
+
+
+_SCALES = {"returns": 1.0, "successes": 100.0}
+
+
+def _cells(found: Interval | None, scale: float, tested: bool) -> tuple[str, str]:
+    """Estimate with interval, and what it says."""
+    if found is None:
+        return "–", "not paired"
+    told = " ".join([f"{scale * found.estimate:+.1f}", f"[{scale * found.low:+.1f}, {scale * found.high:+.1f}]"])
+    word = "higher" if found.low > 0 else "lower" if found.high < 0 else "not resolved"
+    return told.replace("-", "−"), word if tested else "not tested"
+
+
+def _systems(rows: Sequence[Row], planner: str) -> Table:
+    """The OOD groups by system, because part of a loss there is the planner's own; ID has 121 systems."""
     arms = _by_arm(rows)
     names = ("mass", "length", "returns", "successes")
 
-    def episodes(of: Sequence[Row]) -> list[tuple[float, float, float, bool]]:
-        return [e for row in of for e in zip(*(row["groups"]["OOD_c3"][name] for name in names), strict=True)]
+    def episodes(of: Sequence[Row], group: str) -> list[tuple[float, float, float, bool]]:
+        return [e for row in of for e in zip(*(row["groups"][group][name] for name in names), strict=True)]
 
     lines = []
-    for mass, length in sorted({e[:2] for e in episodes(rows)}):
-        cells = []
-        for own in arms.values():
-            found = [e[2:] for e in episodes(own) if e[:2] == (mass, length)]
-            returns, succeeded = zip(*found, strict=True)
-            cells.append(f"{np.mean(returns):.0f} ({sum(succeeded)} of {len(found)})")
-        lines.append([f"{mass:g} kg, {length:g} m", *cells])
-    return Table(
-        "OOD_c3 by system: return, and successes", ["System", *(str(o[0]["label"]) for o in arms.values())], lines
-    )
+    for group in (group for group in GROUPS if group != "ID"):
+        for mass, length in sorted({e[:2] for e in episodes(rows, group)}):
+            cells = []
+            for own in arms.values():
+                found = [e[2:] for e in episodes(own, group) if e[:2] == (mass, length)]
+                returns, succeeded = zip(*found, strict=True)
+                cells.append(f"{np.mean(returns):.0f} ({sum(succeeded)} of {len(found)})")
+            lines.append([group, f"{mass:g} kg, {length:g} m", *cells])
+    columns = ["Group", "System", *(str(own[0]["label"]) for own in arms.values())]
+    return Table(_titled("By system: return, and successes", planner), columns, lines)
 
 
 def _seconds(row: Row) -> str:

@@ -16,6 +16,7 @@ from safetensors.numpy import save
 
 from sprii_envs.banks import StoreError, open_store
 from sprii_envs.overcooked.bank import (
+    COLUMNS,
     HistoryBank,
     HistoryProtocol,
     Run,
@@ -230,7 +231,7 @@ def test_a_run_of_another_shape_makes_no_bank(tmp_path: Path):
         with pytest.raises(StoreError, match=message):
             write_histories(
                 tmp_path / "bank", PROTOCOL, ROSTER, "here",
-                lambda run, cut=cut: Histories(*(part[cut] for part in vars(played(run)).values())),
+                lambda run, cut=cut: Histories(*(getattr(played(run), name)[cut] for name in COLUMNS)),
             )  # fmt: skip
         assert not (tmp_path / "bank").exists()
 
@@ -338,3 +339,54 @@ def test_the_shipped_partners():
     assert not familiar & {roster[i].source for i in held_out}
     for partner in roster:
         partner.fits(Game())
+
+
+RESIDENT = """
+import sys
+
+import numpy as np
+
+from sprii_envs.banks import open_store
+
+
+def resident() -> int:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) * 1024
+
+
+bank = open_store(sys.argv[1])
+ids, rng, before = bank.table["episode"], np.random.default_rng(0), resident()
+highest = 0
+for step in range(60):
+    windows = bank.windows("observations", rng.choice(ids, 8), rng.integers(bank.protocol.episodes - 4, size=8), 5)
+    highest = max(highest, resident() - before)
+mapped = bank.observations[:, :, 0, 0, 0, 0].sum()  # a page of every step
+print(highest, resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_windows_of_a_bank_larger_than_the_memory_it_may_take(tmp_path: Path):
+    """A bank of 90 MB is read window by window with 15 MB; the same pages through the mapping take all of it."""
+    game = Game(max_steps=100)
+    protocol = HistoryProtocol(game=game, seat=1, runs=2, histories=5, episodes=30, kitchens=5, iterations=30)
+    seen = np.zeros((5, 30, 100, *game.shape), np.uint8)
+    acts = np.zeros((5, 30, 100), np.uint8)
+    own = Histories(seen, acts, acts, acts.astype(np.float32))
+    bank = write_histories(tmp_path / "bank", protocol, Roster(ROSTER[1:4]), "here", lambda run: own)
+    size = bank.observations.nbytes
+    assert size == 35 * 30 * 100 * 1000
+    found = subprocess.run([sys.executable, "-c", RESIDENT, bank.path], capture_output=True, text=True, check=True)
+    streamed, held = map(int, found.stdout.split())
+    assert streamed < 15e6 < 0.9 * size < held
+
+
+def test_streamed_windows_are_those_of_the_mapping(bank: HistoryBank):
+    ids = bank.table["episode"][[3, 0, 3, 8]]
+    starts = np.array([2, 0, 1, 2])
+    found = bank.windows("observations", ids, starts, 3)
+    np.testing.assert_array_equal(
+        found, [bank.observations[e, s : s + 3] for e, s in zip([3, 0, 3, 8], starts, strict=True)]
+    )
+    with pytest.raises(StoreError, match="window of 3 from 3 is not inside episode 0, which has 5"):
+        bank.windows("observations", [0], 3, 3)

@@ -24,6 +24,7 @@ from sprii_train.analysis.statistics import (
     mean_of,
     over_readers,
     over_sources,
+    paired_power,
     paired_source_interval,
     reduction,
     source_means,
@@ -328,3 +329,16 @@ def test_what_is_no_real_number_is_not_cut_to_one(values):
     for call in (over_sources, system_means, lambda v: source_means({"a": v}), lambda v: paired_source_interval(v, v)):
         with pytest.raises(ValueError, match=r"^(values|errors|errors of source 'a') is .*; legal: real numbers$"):
             call(values)
+
+
+def test_the_power_of_paired_sources_is_that_of_simulated_ones():
+    rng = np.random.default_rng(0)
+    for effect, sd, n in ((-0.02, 0.01, 3), (1.0, 1.0, 8), (0.0, 2.0, 5)):
+        draws = effect + sd * rng.normal(size=(20_000, n))
+        half = stats.t.ppf(0.975, n - 1) * draws.std(1, ddof=1) / np.sqrt(n)
+        away = np.sign(effect) or 1.0
+        share = (away * draws.mean(1) > half).mean()
+        assert paired_power(effect, sd, n) == pytest.approx(share, abs=0.01)
+    assert paired_power(1.0, 1.0, 8, level=0.5) > paired_power(1.0, 1.0, 8)
+    with pytest.raises(ValueError, match="sd"):
+        paired_power(1.0, 0.0, 3)

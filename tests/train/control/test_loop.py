@@ -1,6 +1,9 @@
 """The online loop: pure functions of the config, exact resume, and recipes that differ in nothing but the relation."""
 
 import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +107,38 @@ def test_killed_between_experience_and_checkpoint(tmp_path: Path, monkeypatch: p
     resumed, rows = trained(tmp_path / "killed")
     assert len(rows) == 3
     assert same(weights(whole), weights(resumed))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM"])
+def test_a_killed_process_loses_one_iteration_at_most(how: str, tmp_path: Path):
+    """A process that trains is killed after its second iteration; the run goes on, to the bits of one in one go."""
+    run = replace(TINY, steps=8)
+    code = f"""
+import sys
+from pathlib import Path
+from sprii_train.control.controllers import CEM
+from sprii_train.control.loop import ControlRun, train_control
+from sprii_train.control.training import ControlTraining
+from sprii_train.learners import CaDMConfig
+from sprii_train.recipes import CONTROL_RECIPES
+
+run, config = {run!r}, {CONFIG!r}
+train_control(run, config, CONTROL_RECIPES["r7"], Path(sys.argv[1]), lambda i, _: print(i, flush=True))
+"""
+    killed = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "killed")], stdout=subprocess.PIPE)
+    assert killed.stdout is not None
+    told = [int(killed.stdout.readline()) for _ in range(2)]
+    killed.send_signal(getattr(signal, how))
+    told += map(int, killed.communicate()[0].split())
+    assert killed.returncode == -getattr(signal, how)
+    assert told == list(range(1, len(told) + 1))
+    assert 2 <= len(told) < 8
+    again: list[int] = []
+    resumed, _ = trained(tmp_path / "killed", run, "r7", report=lambda iteration, _: again.append(iteration))
+    # what was told of had been kept; one more may have been kept and not yet told of
+    assert again in [list(range(first, 9)) for first in (len(told) + 1, len(told) + 2)]
+    assert same(weights(trained(tmp_path / "whole", run, "r7")[0]), weights(resumed))
 
 
 def test_another_run_s_folder_is_refused(tmp_path: Path):

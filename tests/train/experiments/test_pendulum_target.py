@@ -4,6 +4,7 @@ import importlib
 import io
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,27 +19,33 @@ import sprii_train.experiments.reproduce as reproducing
 from sprii_envs.banks import Store, StoreError, open_store
 from sprii_envs.envs.pendulum import GROUPS
 from sprii_envs.files import read_json
-from sprii_train.checkpoints import load, save
+from sprii_train.checkpoints import CheckpointError, load, save
 from sprii_train.cli import main
 from sprii_train.control.assay_bank import assay_bank, experience, record, simulated
-from sprii_train.control.controllers import named_controller
+from sprii_train.control.controllers import CEM, ICEM, named_controller
+from sprii_train.control.draws import COLLECTION, draw
 from sprii_train.control.experience import Experience
-from sprii_train.control.loop import ControlRun
-from sprii_train.control.pendulum_agents import ENV_ID, learned
+from sprii_train.control.loop import ControlRun, iterations_of
+from sprii_train.control.pendulum_agents import ENV_ID, learned, nominal, planner_name
 from sprii_train.evaluation import Evaluation, evaluate_agent
 from sprii_train.experiments import costs
 from sprii_train.experiments.cells import Cell, folder_of, work
 from sprii_train.experiments.groups import Scope
+from sprii_train.experiments.measures.control import Played
 from sprii_train.experiments.references import REFERENCES, ReferenceCell, References
 from sprii_train.experiments.reproduce import Plan, reproduce
 from sprii_train.experiments.sources import SourceCell
 from sprii_train.experiments.targets import TARGETS, target
+from sprii_train.experiments.targets.pendulum import drawn, over_seeds
 from sprii_train.learners import JEPA, LEARNERS, JEPAConfig
 from sprii_train.reports.claims import judge
 from sprii_train.reports.page import Page
 from sprii_train.settings import PENDULUM, SETTINGS
 
 TARGET = TARGETS["tab:pendulum-r7"]
+measuring = importlib.import_module(
+    "sprii_train.experiments.measures.control"
+)  # the package has a function of that name
 TRAINED = ("cadm", "random", "r7")
 RESULTS = Path(__file__).parents[3] / "docs" / "results" / "pendulum-quick" / "results.json"
 
@@ -106,7 +113,9 @@ def test_cells_of_a_preset(tmp_path: Path):
     for cell in trained:  # rows differ in nothing but recipe and seed
         assert replace(cell, recipe=one.recipe, train=replace(cell.train, seed=0)) == one
     references = [cell for cell in planned if isinstance(cell, ReferenceCell)]
-    assert {c.controller for c in references} == {one.train.controller}
+    assert one.trials == spent.trials
+    assert spent.trials is not None
+    assert {c.controllers for c in references} == {(CEM(), ICEM(horizon=20))} == {spent.trials.controllers}
     assert {c.episodes for c in references} == {10}
     published = spent.train
     assert isinstance(published, ControlRun)
@@ -152,7 +161,13 @@ def test_report_and_films(told: Any, runs: Any):
     folder = runs[0] / "tab-pendulum-r7"
     html = (folder / "report.html").read_text(encoding="utf-8")
     assert page.facts["Systems and starts"].startswith("the same in all rows")
-    assert page.facts["Planner of pendulum"].startswith("CEM(candidates=8")
+    assert page.facts["Planner of pendulum"].startswith("collects: CEM(candidates=8")
+    titles = [table.title for table in page.tables[:-1]]  # the last is the paper's
+    told = ("Return and success", "Contrasts of the trained rows", "By system: return, and successes")
+    each = [[f"{title}, {planner}" for planner in ("CEM", "iCEM")] for title in told]
+    assert [title for title in titles if "," in title and "Probes" not in title] == [*each[0], *each[1], *each[2]]
+    assert {row["planner"] for row in rows} == {"CEM"}
+    assert {tuple(row["others"]) for row in rows} == {("iCEM",)}
     assert page.facts["Budget"].startswith(
         "pendulum: iterations: 2, each of 2 episodes; seeds of sources: 0; evaluation: 2 episodes a group and seed; "
     )
@@ -221,16 +236,32 @@ def test_what_it_would_cost(monkeypatch: pytest.MonkeyPatch):
     assert costs.estimate(TARGET, "paper") == pytest.approx(expected)
 
 
+def test_the_cost_is_told_before_anything_is_trained(runs: Any, told: Any, monkeypatch: Any, capsys: Any):
+    """In words of the estimate; not where all is done, nor for less than a minute."""
+    monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE / 1_000)
+    runs[1]()
+    assert "about" not in capsys.readouterr().err
+    runs[1](seeds=(1,))
+    said = capsys.readouterr().err
+    spent = replace(PENDULUM.budget("smoke"), sources=(1,))
+    parts = [(group, PENDULUM, spent, group.arms("smoke")) for group in TARGET.groups]
+    needed = costs.span(costs.seconds(parts, share=0.2))
+    assert f"tab:pendulum-r7, preset smoke: about {needed} of one core of this machine" in said
+
+
 def test_the_kept_rows_are_judged_as_before():
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
     verdicts = {verdict.text: verdict.status for verdict in judge(TARGET.claims, kept["rows"])}
     assert verdicts == {verdict["claim"]: verdict["verdict"] for verdict in kept["verdicts"]}
 
 
-def planted(lead: float, noise: float, success: float = 1.0, seeds: int = 2) -> list[dict]:
-    """Rows whose R7 returns `lead` more than CaDM, episode by episode, up to the noise."""
+def planted(lead: float, noise: float, success: float = 1.0, seeds: int = 2, eligible: int = 40) -> list[dict]:
+    """Rows whose R7 returns `lead` more than CaDM, episode by episode, up to the noise; half of the updates had
+    `eligible` systems, the others one."""
     assay = {"r2_mass": 0.1, "r2_length": 0.7, "own_donor_h10": 0.02, "wrong_minus_matched": 0.1}
-    rows = []
+    other = dict.fromkeys(("collected_return", "collection_seconds", "training_seconds"), 0.0)
+    other |= {"experience": "", "updates": 100}
+    iterations, rows = [other | {"eligible_systems": n} for n in (1, eligible)], []
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
         starts = {g: rng.normal(-300.0 - 500.0 * (g == "OOD_c3"), 100.0, 10) for g in GROUPS}
@@ -241,7 +272,9 @@ def planted(lead: float, noise: float, success: float = 1.0, seeds: int = 2) -> 
                 successes = [i < round(10 * success) for i in range(10)]
                 groups[g] = {"return": float(np.mean(returns)), "returns": list(returns), "success": success}
                 groups[g] |= {"successes": successes, "starts": f"{seed} {g}"}
-            rows.append({"arm": arm, "seed": seed, "groups": groups, "assay": assay})
+                groups[g] |= {"mass": [1.0] * 10, "length": [0.5] * 5 + [0.7] * 5}
+            rows.append({"world": "pendulum", "arm": arm, "label": arm, "seed": seed, "groups": groups, "assay": assay})
+            rows[-1] |= {"iterations": iterations, "pairs": 32}
     return rows
 
 
@@ -260,6 +293,106 @@ def test_differences_of_return_are_judged_over_paired_episodes():
         assert (better[text], worse[text]) == (higher, lower)
         assert same[text] == "did not hold"  # resolved, and smaller than what counts
         assert noisy[text] == "not resolved"
+
+
+@pytest.mark.parametrize(("eligible", "tested"), [(31, False), (32, True)])
+def test_a_relation_that_was_hardly_drawn_is_not_tested(eligible: int, tested: bool):
+    """An advantage of 50 in every episode says nothing of pairs that were not there."""
+    rows = planted(50.0, 5.0, eligible=eligible)
+    found = {v.text: v for v in judge(TARGET.claims, rows) if "than CaDM" in v.text}
+    assert {v.status == "not tested" for v in found.values()} == {not tested}
+    if not tested:
+        assert "0%, 0% of the updates (by source) had the 32 systems" in next(iter(found.values())).evidence
+    words = {line[3] for line in contrast_table(rows).rows if line[1] == "r7 − cadm"}
+    assert words == {"higher" if tested else "not tested"}
+    assert statuses(rows)["Contexts hold length, and mass hardly"] == "held"  # of whatever was trained
+    assert [drawn(row) for row in rows] == [0.5 if tested else 0.0] * 6
+
+
+@pytest.mark.parametrize("preset", ["quick", "paper"])
+def test_presets_test_the_relation(preset: str):
+    """Systems of the collected episodes are a function of seed and iteration: from them, whatever is learnt."""
+    spent = PENDULUM.budget(preset)
+    run = spent.train
+    assert (spent.sources, run.cloned) == ((0, 1, 2), False)
+    for seed in spent.sources:
+        systems: list[str] = []
+        iterations = []
+        for i in range(run.steps):
+            systems += draw("ID", run.episodes, (COLLECTION, seed, i)).ids.tolist()
+            eligible = sum(count > 1 for count in Counter(systems).values())
+            iterations.append({"eligible_systems": eligible, "updates": len(systems)})  # updates grow with the data
+        assert drawn({"iterations": iterations, "pairs": run.training.systems}) >= 0.5
+
+
+def contrast_table(rows: list[dict]) -> Any:
+    return next(table for table in TARGET.tables(rows) if table.title.startswith("Contrasts"))
+
+
+def test_contrasts_are_over_paired_episodes_and_seeds():
+    """Against the bootstrap done by hand: seeds are drawn, then the same episodes of all of them."""
+    rows = planted(3.0, 20.0, seeds=3)
+    found = over_seeds([by_arm(rows, seed, "ID") for seed in range(3)], "r7", "cadm", "returns")
+    assert found is not None
+    differences = np.array([
+        np.subtract(*(by_arm(rows, seed, "ID")[arm]["returns"] for arm in ("r7", "cadm"))) for seed in range(3)
+    ])  # fmt: skip
+    rng, means = np.random.default_rng(1), []
+    for _ in range(4_000):
+        seeds, episodes = rng.integers(3, size=3), rng.integers(10, size=10)
+        means.append(differences[seeds][:, episodes].mean())
+    assert found.estimate == pytest.approx(differences.mean())
+    assert (found.low, found.high) == pytest.approx(np.quantile(means, (0.025, 0.975)), abs=0.2 * float(np.std(means)))
+    line = next(line for line in contrast_table(rows).rows if line[:2] == ["ID", "r7 − cadm"])
+    assert line[3] == ("not resolved" if found.low <= 0 <= found.high else "higher" if found.low > 0 else "lower")
+    assert line[4:] == ["+0.0 [+0.0, +0.0]", "not resolved"]  # all succeed
+
+
+def by_arm(rows: list[dict], seed: int, group: str) -> dict[str, Any]:
+    return {row["arm"]: row["groups"][group] for row in rows if row["seed"] == seed}
+
+
+def test_rows_by_system():
+    table = next(table for table in TARGET.tables(planted(0.0, 0.0)) if table.title.startswith("By system"))
+    assert [line[:2] for line in table.rows] == [
+        [group, f"1 kg, {length} m"] for group in GROUPS if group != "ID" for length in (0.5, 0.7)
+    ]
+    rows = planted(0.0, 0.0, seeds=1)
+    own = by_arm(rows, 0, "OOD_c3")["cadm"]["returns"]
+    line = TARGET.tables(rows)[-1].rows[-1]
+    assert line[2] == f"{np.mean(own[5:]):.0f} (5 of 5)"
+
+
+def test_a_stopped_evaluation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Groups that were played are not played again, and the row is that of an evaluation in one go."""
+    trials = PENDULUM.budget("smoke").trials
+    assert trials is not None
+    agents = {planner_name(each): nominal(each, seed=0) for each in trials.controllers}
+    played, calls = Played(tmp_path, "one"), []
+
+    def counted(agent: Any, *args: Any, groups: list[str], **kwargs: Any) -> Evaluation:
+        if len(calls) == 7:
+            calls.append("killed")
+            raise KeyboardInterrupt
+        calls.append(groups[0])
+        return evaluate_agent(agent, *args, groups=groups, **kwargs)
+
+    whole, courses = measuring.acted(agents, 3, 2)
+    monkeypatch.setattr(measuring, "evaluate_agent", counted)
+    with pytest.raises(KeyboardInterrupt):
+        measuring.acted(agents, 3, 2, played)
+    assert len(list(tmp_path.iterdir())) == 7
+    row, again = measuring.acted(agents, 3, 2, played)
+    assert calls == [*GROUPS, *list(GROUPS)[:2], "killed", *list(GROUPS)[2:]]
+    assert row | {"evaluation_seconds": 0} == whole | {"evaluation_seconds": 0}
+    assert all((courses[name] == again[name]).all() for name in courses)
+    monkeypatch.setattr(measuring, "evaluate_agent", evaluate_agent)
+    before = {path: path.read_text() for path in tmp_path.iterdir()}
+    measuring.acted(agents, 3, 2, Played(tmp_path, "another"))
+    assert all(json.loads(path.read_text())["claim"] == "another" for path in before)
+    (tmp_path / "CEM-ID.json").write_text('{"claim": "another"}')
+    with pytest.raises(CheckpointError, match=r"CEM-ID.json is damaged"):
+        measuring.acted(agents, 3, 2, Played(tmp_path, "another"))
 
 
 def test_rows_that_met_other_starts_are_not_paired():
@@ -323,6 +456,8 @@ def test_the_assay_s_bank_shares_no_system_and_is_upright_half_the_time(tmp_path
             "device is 'nonsense', which cannot be used here; legal: cpu",
         ),
         (["train", "cadm", "--device", "meta"], "device is 'meta'"),
+        (["train", "cadm", "--device", "cuda:99"], "device is 'cuda:99', which cannot be used here; legal: cpu"),
+        (["train", "cadm", "--horizon", "0"], "--horizon is 0; legal: an integer >= 1"),
         (["train", "cadm", "--seed", "9" * 20], "legal: an integer >= 0, at most 2147483647"),
         (["train", "cadm", "--out", __file__], "is not a folder that can be written to"),
     ],
@@ -378,6 +513,19 @@ def test_train_then_evaluate(monkeypatch, capsys, tmp_path):
     agent = learned(load(command[3]), named_controller("shooting", horizon=2), seed=0)
     again = evaluate_agent(agent, ENV_ID, groups=["ID", "OOD_c3"], systems=2, episodes=4)
     assert again.by_group() == found.by_group()
+
+
+def test_the_planner_that_collects_is_an_option(monkeypatch, capsys, tmp_path):
+    """Its run has a folder of its own, and its data are others after the first iteration, which acts at random."""
+    monkeypatch.chdir(tmp_path)
+    for given in ((), ("--controller", "icem", "--horizon", "3")):
+        monkeypatch.setattr(sys, "argv", ["sprii", "pendulum", "train", "cadm", "--preset", "smoke", *given])
+        main()
+    found = [iterations_of(tmp_path / "runs" / f"pendulum-smoke-cadm-0{name}") for name in ("", "-icem")]
+    first, last = ([rows[i]["experience"] for rows in found] for i in (0, 1))
+    assert first[0] == first[1]
+    assert last[0] != last[1]
+    capsys.readouterr()
 
 
 def test_a_learner_that_cannot_plan_is_refused_by_name(monkeypatch, capsys, tmp_path):

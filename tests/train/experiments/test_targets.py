@@ -43,12 +43,12 @@ WITHIN = ("tab:dclean-full",)
 
 ELSEWHERE = (
     "tab:pendulum-r7", "tab:fhn-breadth", "tab:external-fhn-probes", "fig:baxter-selectivity", "tab:v3-swimmer",
-    "tab:v3-tds-spring", "tab:spring-complete",
+    "tab:v3-tds-spring", "tab:spring-complete", "ext:pendulum-context", "ext:poke-push",
     *(label for label, one in TARGETS.items() if any(g.world.startswith(("cophy-", "rh20t")) for g in one.groups)),
 )  # fmt: skip
 READ = [label for label in TARGETS if label not in ELSEWHERE]
-"""The pendulum's rows, whose references are no sources, fields, grasps, CoPhy, Swimmer, RH20T, sizes of TDS, supervised
-references: tested elsewhere."""
+"""The pendulum's and pushing's rows, whose references are no sources, fields, grasps, CoPhy, Swimmer, RH20T, sizes of
+TDS, supervised references: tested elsewhere."""
 
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 
@@ -61,7 +61,9 @@ HISTORIES = 4
 
 def family(world: str) -> str:
     """`poke` for `poke-r8`."""
-    return world if world in ("d-clean", "spring", "overcooked", "burgers", "burgers-adaptive") else "poke"
+    if world.startswith("overcooked"):
+        return "overcooked"
+    return world if world in ("d-clean", "spring", "burgers", "burgers-adaptive") else "poke"
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +101,12 @@ def measured(poke_bank: Bank, spring_bank: Bank, field_bank: Store, cells_root: 
 
 
 def partners_row() -> Row:
-    """A kept row, which is older than the ratios of untrained learners and of aliases: measuring one needs an extra."""
+    """A kept row, which is older than the panel's numbers: measuring one needs an extra."""
     kept = json.loads((RESULTS / "overcooked-quick" / "results.json").read_text(encoding="utf-8"))["rows"][0]
-    return kept | {"alias_ratio": 1.5, "untrained": {"distance_ratio": 1.8, "alias_ratio": 1.3}}
+    probes = {f"probe_{cohort}": {"error": 0.05, "constant": 0.06} for cohort in ("familiar", "held_out")}
+    read = probes | {"distance_ratio": 1.8, "two_names": {"ratio": 1.0, "probe": 1.3}}
+    ends = {f"{when}_{cohort}": 9.0 for when in ("last", "all") for cohort in ("familiar", "held_out")}
+    return kept | read | {"untrained": read, "without": read, "imitated": ends}
 
 
 def moved(value: Any, rng: np.random.Generator, noise: float) -> Any:

@@ -20,6 +20,7 @@ from sprii_train.learners import (
     AmortisedCoDAConfig,
     CaDMConfig,
     CoDAConfig,
+    ContextualConfig,
     CoPhyNetConfig,
     CPCConfig,
     DALIConfig,
@@ -34,6 +35,7 @@ from sprii_train.learners import (
     ObjectJEPAConfig,
     ObjectRSSMConfig,
     PersistentJEPAConfig,
+    PooledConfig,
     ReferenceConfig,
     RSSMConfig,
     TactileConfig,
@@ -63,6 +65,10 @@ CONFIGS: dict[str, Any] = {
     ),
     "cadm": CaDMConfig(
         observation_dim=8, action_dim=2, history=3, window=4, context=2, encoder=(7, 6, 5), dynamics=(8, 7, 6, 5)
+    ),
+    "pooled": PooledConfig(history=3, window=4, persistent=2, encoder=(7,), dynamics=(8, 7)),
+    "contextual": ContextualConfig(
+        observation_dim=8, action_dim=2, contexts="encoded", context=2, history=3, window=4, hidden=(8, 7), encoder=(6,)
     ),
     "dali": DALIConfig(observation_dim=8, width=8, forward_width=6, persistent=3),
     "fcrl": FCRLConfig(observation_dim=8, width=7, persistent=4, projection=5),
@@ -104,7 +110,7 @@ OF_OBJECTS = CoPhyNetConfig | ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMCon
 WITHOUT_CONTEXTS = tuple(
     name
     for name, config in CONFIGS.items()
-    if name not in ("jepa", "tds", "cpc", "rssm") and not isinstance(config, OF_OBJECTS | MultimodalConfig)
+    if name not in ("jepa", "tds", "cpc", "rssm", "pooled") and not isinstance(config, OF_OBJECTS | MultimodalConfig)
 )
 PAIRS = 6
 CHECKED: set[Any] = set()
@@ -200,6 +206,10 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
         return
     if isinstance(CONFIGS[name], TDSConfig | RSSMConfig | TemporalFCRLConfig) and recipe.context != "split":
         with pytest.raises(ValueError, match=rf"(TDS|RSSM|FCRL)Config\.context is '{recipe.context}'; legal: split"):
+            POKE.learner_config(CONFIGS[name], recipe)
+        return
+    if isinstance(CONFIGS[name], PooledConfig) and recipe.context == "monolithic":
+        with pytest.raises(ValueError, match=r"PooledConfig\.context is 'monolithic'; legal: split, supervised"):
             POKE.learner_config(CONFIGS[name], recipe)
         return
     config = POKE.learner_config(CONFIGS[name], recipe)

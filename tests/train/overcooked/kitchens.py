@@ -33,11 +33,11 @@ ROSTER = Roster(
 )
 
 
-PROTOCOL = HistoryProtocol(game=GAME, seat=1, runs=1, histories=3, episodes=6, kitchens=4, iterations=6)
+PROTOCOL = HistoryProtocol(game=GAME, seat=1, runs=2, histories=3, episodes=8, kitchens=4, iterations=8)
 
 
 def bank(folder: Path) -> HistoryBank:
-    """Three familiar partners with 3 + 3 histories each, two held-out ones with 3, of random play."""
+    """Three familiar partners with 6 + 3 histories each, two held-out ones with 3, of random play."""
     return write_histories(folder / "bank", PROTOCOL, ROSTER, made_with(PROTOCOL), _random)
 
 

@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("jaxmarl")
 
-from kitchens import GAME, PROTOCOL, ROSTER
+from kitchens import GAME, ROSTER
+from kitchens import PROTOCOL as LONG
 
 from sprii_envs.banks import StoreError
 from sprii_envs.overcooked.bank import identity
@@ -20,6 +21,7 @@ from sprii_train.overcooked import learning
 from sprii_train.overcooked.ippo import IPPO
 from sprii_train.overcooked.learning import build_histories, learn_with
 
+PROTOCOL = replace(LONG, runs=1)
 PAIR = Roster([ROSTER[0], ROSTER[3]])
 """One familiar partner and a held-out one."""
 
@@ -36,6 +38,9 @@ def test_runs_keep_what_they_are_asked_for():
         np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[:, [0, 3]])
     presses = (whole.partner_actions == ACTIONS.index("interact")).sum(-1)
     assert (presses == 4).all()
+    first = learn_with(GAME, config, 1, ROSTER[2], kept=range(4), histories=3, **arguments)
+    for name in ("observations", "actions", "partner_actions", "rewards"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(whole, name)[:3])
     assert (whole.rewards.sum(-1) == -20.0).all()  # four presses of 5, and ten steps are too few for a dish
     other = learn_with(GAME, config, 1, ROSTER[2], kept=[0], iterations=4, seed=4)
     assert not np.array_equal(other.actions[:, 0], whole.actions[:, 0])

@@ -13,6 +13,7 @@ from sprii_train.reports.claims import (
     FAILED,
     HELD,
     OPEN,
+    UNTESTED,
     Claim,
     extreme,
     judge,
@@ -281,3 +282,19 @@ def test_a_smaller_embedding_is_no_better_prediction():
     ]
     verdicts = {v.text: v.status for v in judge(CLAIMS, shrunk)}
     assert verdicts["Align + Cross predicts its own future better than Structure does"] == FAILED
+
+
+def test_a_claim_that_its_sources_cannot_test():
+    """The reason is asked for over all sources at once, and stands with the bounds in place of a verdict."""
+
+    def why(sources) -> str | None:
+        return None if sum(arms["a"]["x"] for arms in sources) > 2.5 else f"{len(sources)} sources say too little"
+
+    claim = dataclasses.replace(HIGHER, unless=why)
+    (told,) = judge([claim], rows(0.1, 0.2))
+    assert told.status == UNTESTED
+    assert told.evidence == f"{HIGHER.shows}: 2 sources say too little"
+    assert judge([claim], rows(0.1, 0.2, 0.15)) == judge([HIGHER], rows(0.1, 0.2, 0.15))
+    (lacking,) = judge([dataclasses.replace(HIGHER, unless=lambda sources: sources[0]["c"])], rows(0.1, 0.2))
+    assert lacking.status == UNTESTED
+    assert "the rows lack 'c'" in lacking.evidence

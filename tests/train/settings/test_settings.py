@@ -36,8 +36,8 @@ def test_the_settings():
         "spring": (SPRING_PROTOCOL, 96, "forced", True),
     }
     assert set(SETTINGS) == {
-        *expected, "pendulum", "overcooked", "burgers", "burgers-adaptive", "fhn", "baxter", "swimmer", "rh20t",
-        *SCENES,
+        *expected, "pendulum", "pendulum-context", "overcooked", "overcooked-half", "overcooked-quarter", "burgers",
+        "burgers-adaptive", "fhn", "baxter", "swimmer", "rh20t", "push", *SCENES,
     }  # fmt: skip
     for name, (protocol, history, kind, still) in expected.items():
         setting = SETTINGS[name]
