@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from sprii_train.cli.reproduce import Report
 from sprii_train.reports.claims import Verdict
 from sprii_train.reports.kept import KeptReportError, redraw
 from sprii_train.reports.page import Page, Picture, Table, write_page
@@ -109,3 +110,13 @@ def test_the_kept_reports_are_those_of_the_code(tmp_path: Path):
     assert (len(written), left) == (len(names), [])
     for page in written:
         assert page.read_bytes() == (RESULTS / page.relative_to(tmp_path)).read_bytes(), page
+
+
+def test_the_command_names_what_it_wrote_and_what_it_left(folder: Path, capsys: pytest.CaptureFixture[str]):
+    (folder / "results.json").write_text("{", encoding="utf-8")
+    Report(folder).run()
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == f"report: {folder / 'report-validation.html'}"
+    assert told[1].startswith(f"left as it is: {folder / 'results.json'}: ")
+    with pytest.raises(ValueError, match="is no folder of reports"):
+        Report(folder / "report.html").run()
