@@ -23,7 +23,7 @@ from sprii_train.cli.benchmark import Benchmark
 from sprii_train.cli.overcooked import OvercookedCommand
 from sprii_train.cli.pendulum import PendulumCommand
 from sprii_train.cli.relations import RelationsCommand
-from sprii_train.cli.reproduce import Quickstart, Reproduce, Scoreboard
+from sprii_train.cli.reproduce import Quickstart, Report, Reproduce, Scoreboard
 
 REPLACED: dict[tuple[str, ...], str] = {
     ("pendulum", "compare"): "is now sprii reproduce tab:pendulum-r7, and its --rows are --arms",
@@ -36,6 +36,7 @@ _EXTRAS = {
     Quickstart: ("quickstart", "train"),
     Reproduce: ("reproduce", "train"),
     Scoreboard: ("scoreboard", "train"),
+    Report: ("report", "train"),
     PendulumCommand: ("pendulum", "train"),
     OvercookedCommand: ("overcooked", "train,overcooked"),
 }
@@ -58,6 +59,7 @@ def main() -> None:
             Annotated[Quickstart, subcommand("quickstart")]
             | Annotated[Reproduce, subcommand("reproduce")]
             | Annotated[Scoreboard, subcommand("scoreboard")]
+            | Annotated[Report, subcommand("report")]
             | Annotated[BankCommand, subcommand("bank")]
             | Annotated[RelationsCommand, subcommand("relations")]
             | Annotated[PendulumCommand, subcommand("pendulum")]

@@ -1,4 +1,4 @@
-"""`sprii quickstart`, `sprii reproduce` and `sprii scoreboard`: tables and figures of the paper."""
+"""`sprii quickstart`, `sprii reproduce`, `sprii scoreboard` and `sprii report`: tables and figures of the paper."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,6 +138,26 @@ class Scoreboard:
             raise ValueError(f"{self.folder} is no folder of reports")
         check_file("--out", self.out)
         print(f"index: {scoreboard(self.folder, where=self.out)}")
+
+
+@dataclass
+class Report:
+    """Draw reports again from their results.json and figures, in today's form. No number changes; nothing is run."""
+
+    folder: Positional[Path]
+    """Folder of a report, or of many, such as runs/quick."""
+
+    def run(self) -> None:
+        """Read and write."""
+        from sprii_train.reports.kept import redraw
+
+        if not self.folder.is_dir():
+            raise ValueError(f"{self.folder} is no folder of reports")
+        written, left = redraw(self.folder)
+        for page in written:
+            print(f"report: {page}")
+        for told in left:
+            print(f"left as it is: {told}")
 
 
 def _list_targets() -> None:

@@ -4,22 +4,25 @@ import base64
 import csv
 import io
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.text import Text
 
 from sprii_envs.files import write_json, write_whole
 from sprii_train.analysis.statistics import Interval, Spread
-from sprii_train.reports.claims import FAILED, HELD, Verdict
+from sprii_train.reports.claims import FAILED, HELD, OPEN, UNTESTED, Verdict
 from sprii_train.reports.figures import noted, png
+from sprii_train.reports.glossary import PRIMER, VERDICTS, arms_in, label_of, meanings_of, references_in
 from sprii_train.terminal import console
 
 
@@ -46,6 +49,30 @@ class Picture:
     title: str
     caption: str
     figure: Figure
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure as it lies in the folder of a report, and what people should know to read it."""
+
+    name: str
+    title: str
+    caption: str
+    image: bytes
+
+    @property
+    def data(self) -> str:
+        """The PNG for a data URL."""
+        return base64.b64encode(self.image).decode()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table, and what its columns mean: (words, meaning) pairs; whether a table above has not told all of them."""
+
+    table: Table
+    meanings: Sequence[tuple[str, str]]
+    new: bool
 
 
 @dataclass(frozen=True)
@@ -79,6 +106,8 @@ RULE = (
 DATA = "Data"
 """The fact that says whose data a report is of: recordings, or a simulated stand-in."""
 METHOD = "The same command repeats this run: finished cells are kept, a stopped cell resumes."
+GREY = "The paper's numbers, for comparison; nothing here was measured by this run."
+PARTLY = "Grey lines are no result of this run's arms: the paper's numbers, or what stands beside them for comparison."
 
 
 def write_page(page: Page, root: Path, suffix: str = "") -> None:
@@ -86,14 +115,7 @@ def write_page(page: Page, root: Path, suffix: str = "") -> None:
     root.mkdir(parents=True, exist_ok=True)
     of = page.facts.get(DATA, "")
     images = {p.name: png(noted(p.figure, f"{DATA}: {of}") if of else p.figure) for p in page.pictures}
-    html = rendered(
-        "report.html",
-        page=page,
-        method=METHOD,
-        rule=RULE,
-        data=told_of(of),
-        figures=[(p.title, p.caption, base64.b64encode(images[p.name]).decode()) for p in page.pictures],
-    )
+    html = html_of(page, [Drawn(p.name, p.title, p.caption, images[p.name]) for p in page.pictures])
     for name, content in page.files.items():
         write_whole(root / name, content)
     for name, image in images.items():
@@ -105,12 +127,66 @@ def write_page(page: Page, root: Path, suffix: str = "") -> None:
     write_whole(root / f"report{suffix}.html", html)
     told = {
         "title": page.title,
+        "lead": page.lead,
         "command": page.command,
         "tables": [asdict(table) | {"paper": sorted(table.paper)} for table in page.tables],
         "verdicts": [verdict.as_dict() for verdict in page.verdicts],
+        "pictures": [{"name": p.name, "title": p.title, "caption": p.caption} for p in page.pictures],
         "facts": dict(page.facts),
     }
     write_json(root / f"results{suffix}.json", told | dict(page.data))
+
+
+def html_of(page: Page, figures: Sequence[Drawn]) -> bytes:
+    """The report as one HTML file that loads nothing; `page.pictures` are not drawn, `figures` are shown."""
+    tables = [headed(table) for table in page.tables]
+    found = Counter(verdict.status for verdict in page.verdicts)
+    return rendered(
+        "report.html",
+        page=page,
+        tables=_shown(tables, str(page.data.get("table", ""))),
+        figures=figures,
+        method=METHOD,
+        rule=RULE,
+        grey=GREY,
+        partly=PARTLY,
+        primer=PRIMER,
+        verdicts=VERDICTS,
+        arms=arms_in(tables),
+        references=references_in(tables),
+        counts=[(status, found[status]) for status in (HELD, FAILED, OPEN, UNTESTED) if found[status]],
+        data=told_of(page.facts.get(DATA, "")),
+    )
+
+
+def _shown(tables: Sequence[Table], label: str) -> list[Shown]:
+    shown, told = [], set()
+    for table in tables:
+        meanings = meanings_of(table.columns, label_of(table.title, label))
+        shown.append(Shown(table, meanings, not {meaning for _, meaning in meanings} <= told))
+        told |= {meaning for _, meaning in meanings}
+    return shown
+
+
+def headed(table: Table) -> Table:
+    """A table of the paper whose heading has two lines, with one: `Ratio ↑, Validation`."""
+    over = list(table.columns)
+    while over and not over[-1]:
+        over.pop()
+    if len(table.paper) < len(table.rows) or len(table.rows) < 2:
+        return table
+    below = table.rows[0]
+    if len(over) == 1 and len(table.columns) > 1:  # a title of the panel
+        columns, title = list(below), f"{table.title}: {over[0]}"
+    elif not over[0] and len(over) < len(below) and (len(below) - 1) % (len(over) - 1) == 0:
+        width = (len(below) - 1) // (len(over) - 1)
+        columns = [below[0], *(f"{name}, {over[1 + i // width]}" for i, name in enumerate(below[1:]))]
+        title = table.title
+    else:
+        return table
+    return replace(
+        table, title=title, columns=columns, rows=table.rows[1:], paper=frozenset(range(len(table.rows) - 1))
+    )
 
 
 def told_of(data: str) -> str:
@@ -127,10 +203,11 @@ def _with_data(table: Table, data: str) -> list[Sequence[str]]:
 
 
 def rendered(template: str, **values: Any) -> bytes:
-    """A template of this folder, filled in; text from files and users is escaped."""
+    """A template of this folder with its style, filled in; text from files and users is escaped."""
     text = files("sprii_train.reports").joinpath(template).read_text(encoding="utf-8")
+    style = Markup(files("sprii_train.reports").joinpath("style.css").read_text(encoding="utf-8"))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    return environment.from_string(text).render(**values).encode()
+    return environment.from_string(text).render(style=style, **values).encode()
 
 
 def print_page(page: Page) -> None:

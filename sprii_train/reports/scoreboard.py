@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sprii_envs.files import write_whole
 from sprii_train.reports.claims import FAILED, HELD, OPEN, UNTESTED, Verdict
+from sprii_train.reports.glossary import PRIMER, VERDICTS
 from sprii_train.reports.page import RULE, rendered
 
 
@@ -60,4 +61,14 @@ def counted(entries: Sequence[Entry]) -> dict[str, int]:
 def write_scoreboard(title: str, lead: str, sections: Sequence[Section], path: Path) -> None:
     """Write the page, whole."""
     total = counted([entry for section in sections for entry in section.entries])
-    write_whole(path, rendered("scoreboard.html", title=title, lead=lead, rule=RULE, sections=sections, total=total))
+    html = rendered(
+        "scoreboard.html",
+        title=title,
+        lead=lead,
+        rule=RULE,
+        primer=PRIMER,
+        verdicts=VERDICTS,
+        sections=sections,
+        total=total,
+    )
+    write_whole(path, html)

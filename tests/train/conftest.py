@@ -1,6 +1,6 @@
-"""Tiny banks for all training tests, and one thread, so that sums have one order."""
+"""Tiny banks for all training tests, one thread, so that sums have one order, and a meaning for every column."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -10,7 +10,11 @@ from tiny_worlds import POKE_SMALL, SPRING_SMALL
 
 from sprii_envs.banks import Bank, Store, build
 from sprii_envs.fields.bank import build_fields
+from sprii_train.experiments.targets import COPHY_SCENES, TARGETS
+from sprii_train.experiments.targets.base import Row
 from sprii_train.protocol import Windows
+from sprii_train.reports.glossary import without_meaning
+from sprii_train.reports.page import Table
 from sprii_train.settings.burgers import SMOKE
 
 
@@ -20,6 +24,29 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _explained() -> Iterator[None]:
+    """Whatever test draws the tables of a target: every column has a meaning in the glossary."""
+    targets = {id(one): one for one in (*TARGETS.values(), *COPHY_SCENES.values())}.values()
+    before = {one.label: one.tables for one in targets}
+    for one in targets:
+        object.__setattr__(one, "tables", _checked(one.label, one.tables))
+    yield
+    for one in targets:
+        object.__setattr__(one, "tables", before[one.label])
+
+
+def _checked(label: str, draw: Callable[[Sequence[Row]], list[Table]]) -> Callable[[Sequence[Row]], list[Table]]:
+    def tables(rows: Sequence[Row]) -> list[Table]:
+        found = draw(rows)
+        for table in found:
+            lacking = without_meaning(table.columns, label)
+            assert not lacking, f"{label}, {table.title!r}: no meaning in reports/glossary.py for {lacking}"
+        return found
+
+    return tables
 
 
 @pytest.fixture(autouse=True)

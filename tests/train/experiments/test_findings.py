@@ -71,9 +71,9 @@ def test_without_reports_every_statement_was_never_tested(tmp_path: Path):
     text = page_of(tmp_path, failures={})
     claims = Counter(html.unescape(claim.text) for one in TARGETS.values() for claim in one.claims)
     for claim, times in claims.items():
-        assert text.count(f"<td>{claim}</td>") == times, claim
+        assert text.count(f'<th scope="row" class="text" role="rowheader">{claim}</th>') == times, claim
     untested = sum(claims.values()) + sum(len(one.untested) for one in TARGETS.values())
-    assert text.count('<td class="verdict"><span class="none">not tested</span>') == untested
+    assert text.count('<td class="verdict" role="cell"><span class="none">not tested</span>') == untested
     for one in FINDINGS:
         assert one.title in text
         assert all(lacking in text for lacking in one.lacking)
@@ -84,11 +84,11 @@ def test_a_report_is_shown_with_what_it_says_and_where_it_lies(tmp_path: Path):
     first, *others = [claim.text for claim in target.claims]
     kept(tmp_path / "a", target.label, {first: HELD, "A statement of old": FAILED})
     text = page_of(tmp_path)
-    (table,) = re.findall(r'<table>\n<tr><th><a href="a/report.html">.*?</table>', text, flags=re.S)
+    (table,) = re.findall(r'<p><a href="a/report.html">.*?</table>', text, flags=re.S)
     assert "quick, 3,000 updates, 2 sources" in table
-    assert f'<td>{first}</td><td class="verdict"><span class="held">held</span></td>' in table
+    assert f'{first}</th><td class="verdict" role="cell"><span class="held">held</span></td>' in table
     assert "4 [3, 5]" in table
-    assert 'A statement of old</td><td class="verdict"><span class="not">did not hold' in table
+    assert 'A statement of old</th><td class="verdict" role="cell"><span class="not">did not hold' in table
     assert table.count("this report is older than the statement") == len(others)
     below = page_of(tmp_path, where=tmp_path / "pages" / "index.html") if (tmp_path / "pages").mkdir() is None else ""
     assert 'href="../a/report.html"' in below

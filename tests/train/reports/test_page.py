@@ -69,6 +69,8 @@ def test_files_of_a_report(tmp_path: Path):
     assert told["tables"][1] == {
         "title": "The paper's", "columns": ["Arm", "ρ"], "rows": [["x", "1"]], "note": "", "paper": [0],
     }  # fmt: skip
+    assert told["lead"] == "A check."
+    assert told["pictures"] == [{"name": "curve", "title": "A curve", "caption": "It falls."}]
     assert told["facts"] == {"Budget": "3 steps", "Versions": "none"}
     write_page(page(), root, "-validation")
     assert (root / "report-validation.html").read_bytes() == (root / "report.html").read_bytes()
@@ -126,11 +128,11 @@ def test_the_html_page_stands_alone_and_escapes(tmp_path: Path):
     assert html.count("data:image/png;base64,") == 1
     for words in ("A note.", "It falls.", METHOD, "sprii reproduce tab:x --seeds 3", "3 steps"):
         assert words in text
-    assert re.findall(r'<tr( class="paper")?><td class="arm">([^<]*)<', text) == [
+    assert re.findall(r'<tr( class="paper")?><th scope="row">([^<]*)<', text) == [
         ("", "α = 1"), ("", "a, &#34;b&#34;"), (' class="paper"', "x"),
     ]  # fmt: skip
-    assert re.findall(r'<td class="text (\w+)">([^<]*)<', text) == [
-        ("held", "held"), ("not", "did not hold"), ("some", "not resolved"), ("some", "not tested"),
+    assert re.findall(r'<td class="verdict" role="cell"><span class="(\w+)">([^<]*)<', text) == [
+        ("held", "held"), ("not", "did not hold"), ("some", "not resolved"), ("none", "not tested"),
     ]  # fmt: skip
 
 
@@ -187,7 +189,7 @@ def test_names_are_no_markup_anywhere(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     write_page(named, tmp_path)
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert text.count(NAME.replace("<", "&lt;").replace(">", "&gt;")) == 17
+    assert text.count(NAME.replace("<", "&lt;").replace(">", "&gt;")) == 21
     assert "<b>" not in text
     print_page(named)
     assert capsys.readouterr().out.count(NAME) == 8

@@ -1,0 +1,128 @@
+"""A report written again from what lies in its folder: `results.json` and the figures, no number changed."""
+
+import base64
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from sprii_envs.files import read_json, write_whole
+from sprii_train.reports.claims import Verdict
+from sprii_train.reports.page import Drawn, Page, Table, html_of
+
+OLDER = "an older report, of which results.json keeps no tables: run its command again"
+
+
+class KeptReportError(ValueError):
+    """A kept report that cannot be drawn again."""
+
+
+def redraw(folder: Path) -> tuple[list[Path], list[str]]:
+    """Write every `report*.html` under a folder again, from the `results*.json` and the figures beside it.
+
+    Returns:
+        The pages, and what was left as it is, each with the reason.
+
+    Raises:
+        KeptReportError: for a folder without results of reports, or of which none can be drawn.
+    """
+    found = sorted(path for path in folder.rglob("results*.json") if not {"cells", "banks"} & set(path.parts))
+    written, left = [], []
+    for path in found:
+        try:
+            html = redrawn(path)
+        except KeptReportError as error:
+            left.append(f"{path}: {error}")
+            continue
+        page = page_beside(path)
+        write_whole(page, html)
+        written.append(page)
+    if not written:
+        raise KeptReportError("; ".join(left) or f"{folder} holds no report: no results.json lies in it")
+    return written, left
+
+
+def redrawn(path: Path) -> bytes:
+    """The page of one `results.json`.
+
+    Raises:
+        KeptReportError: for results that are damaged, or that keep no tables.
+    """
+    told = read_json(path, KeptReportError, "run its command again")
+    if "tables" not in told:
+        raise KeptReportError(OLDER)
+    try:
+        lead, figures = _told(told, path)
+        page = Page(
+            title=told["title"],
+            lead=lead,
+            tables=[
+                Table(t["title"], t["columns"], t["rows"], t["note"], frozenset(t["paper"])) for t in told["tables"]
+            ],
+            verdicts=[Verdict(v["claim"], v["verdict"], v["evidence"]) for v in told["verdicts"]],
+            pictures=(),
+            command=told["command"],
+            facts=told["facts"],
+            data={"table": told.get("table", "")},
+        )
+    except (KeyError, TypeError) as error:
+        raise KeptReportError(f"not as reports are written: {error!r}") from error
+    return html_of(page, figures)
+
+
+def page_beside(path: Path) -> Path:
+    """`report-validation.html` of `results-validation.json`."""
+    return path.with_name(f"report{path.stem.removeprefix('results')}.html")
+
+
+def _told(told: Mapping[str, Any], path: Path) -> tuple[str, list[Drawn]]:
+    """The lead and the figures. Of a PNG that is gone, the page has a copy; older results have no words but there."""
+    page, words = page_beside(path), _Words()
+    if page.exists():
+        words.feed(page.read_text(encoding="utf-8"))
+    if "pictures" not in told:
+        return words.lead, [Drawn("", *figure) for figure in words.figures]
+    suffix, seen = path.stem.removeprefix("results"), {title: image for title, _, image in words.figures}
+    figures = []
+    for one in told["pictures"]:
+        file = path.with_name(f"{one['name']}{suffix}.png")
+        if not file.exists() and one["title"] not in seen:
+            raise KeptReportError(f"its figure {file.name} is missing")
+        image = file.read_bytes() if file.exists() else seen[one["title"]]
+        figures.append(Drawn(one["name"], one["title"], one["caption"], image))
+    return told["lead"], figures
+
+
+class _Words(HTMLParser):
+    """The lead of a page, and (title, caption, PNG) of each figure: a heading, a paragraph, an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lead = ""
+        self.figures: list[tuple[str, str, bytes]] = []
+        self._into = ""
+        self._texts: dict[str, str] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin a text, or end a figure."""
+        values = dict(attrs)
+        if tag == "p":
+            self._into = "lead" if values.get("class") == "lead" else "p"
+        elif tag == "h2":
+            self._into = tag
+        elif tag == "img":
+            data = (values.get("src") or "").partition("base64,")[2]
+            self.figures.append((self._texts.get("h2", ""), self._texts.get("p", ""), base64.b64decode(data)))
+        if self._into and tag in ("p", "h2"):
+            self._texts[self._into] = ""
+
+    def handle_endtag(self, tag: str) -> None:
+        """End a text."""
+        if tag in ("p", "h2"):
+            self.lead = self._texts.get("lead", "")
+            self._into = ""
+
+    def handle_data(self, data: str) -> None:
+        """Text of the element that is open."""
+        if self._into:
+            self._texts[self._into] += data
