@@ -6,6 +6,7 @@ array physics, over episodes × candidates. With the nominal ones it is the mode
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from sprii_envs.world import Array
 from sprii_train.control.controllers import Bounds
 
 ENV_ID = "sprii/PokeWorld-v0"
-CONSTANTS = {"force_limit": 8.0}
+CONSTANTS: dict[str, Any] = {"force_limit": 8.0}
 """N for each component: under the world's 20 a finger enters and leaves a contact within one step."""
 WORLD = PokeWorld(**CONSTANTS)
 WITHIN, LAST = 0.1, 10
@@ -95,4 +96,4 @@ def success(states: Array, within: float = WITHIN, last: int = LAST) -> NDArray[
     """
     last, within = integer("last", last, least=1, most=states.shape[1]), number("within", within, above=0)
     gap = states[:, -last:, 4:6] - (WORLD.goal_x, WORLD.goal_y)
-    return (np.hypot(gap[..., 0], gap[..., 1]) <= within).all(1)
+    return np.all(np.hypot(gap[..., 0], gap[..., 1]) <= within, axis=1)

@@ -289,6 +289,18 @@ COLUMNS: dict[str, str] = {
     "Numerical comparison": "The numbers compared.",
     "Finding / scope": "What was found, and of what.",
     "G₁ and G₂ of": "The sources whose difference the slope is of.",
+    "Relation and budget": "Which histories may be donors of which, and for how many updates the arm was trained.",
+    "True log γ": "The true property in the code's place: about the best that a code can do.",
+    "Drag R² of first weights": "Share of drag's variance that a linear probe reads off untrained codes.",
+    "Drag R², one history": "Share of drag's variance that a linear probe reads off the context of a single history.",
+    "Simulator: its own": "The same number of the true physics.",
+    "Percent": "How many percent lower the error is.",
+    "Sources where it is lower": "In how many of the trainings the error is lower.",
+    "Same-system donor (selects)": "With the code of another episode of the system: the error by which the size is "
+    "chosen.",
+    "Other system's donor": _WRONG,
+    "Own history": "With the code of the window's own history.",
+    "Chosen by sources": "In how many of the trainings this size has the lowest error.",
     # organisation of contexts
     "Within": "Mean squared distance of contexts of one system, over its histories.",
     "Between": "Mean squared distance of the systems' mean contexts from each other.",
@@ -540,8 +552,8 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     (r"(partial )?ρ ?[^\s,][^,]*", "Rank correlation of distances between contexts with distances in this "
     "property, the other "
      "properties held fixed: 0 if contexts do not follow it, 1 if they follow it in all."),
-    (r"(m|γ|k|k/m|β|log ?\(?(m|γ|k|k/m)\)?|(log )?(mass|drag|stiffness|friction|restitution|viscosity)"
-     r"(_over_mass|/mass)?|stiff\.)", _PROPERTY),
+    (r"(m|γ|k|k/m|β|log ?\(?(m|γ|k|k/m)\)?|(log )?(mass|drag|stiffness|friction|restitution|viscosity|gravity)"
+     r"(_over_mass|/mass|_[xy])?|stiff\.)", _PROPERTY),
     (r"1/\(?[ml·²()]+", _PROPERTY),
     (r"P\(.+\)", "Whether predictions move the way the simulator does when the donor differs in this property: "
     "0 is not "
@@ -565,6 +577,8 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     (r"two names ÷ constant", "Error of telling one partner's two names apart over that of always saying the mean: at "
     "least 1 where it cannot."),
     (r"over sources", "The interval is over sources."),
+    (r"Source \d+ \(d = \d+\)", "The training with this seed, and the size of its codes."),
+    (r"(Mean|Largest) \(≤ [\d.]+\)", "Over the horizons; in parentheses the bound that it must keep to."),
     (r"(≤|>|<) ?[\d.]+", "The bound."),
     (r"(ID|Train) B/W", "Between over within: how far codes of different systems lie apart, over how far those "
     "of one do."),
@@ -624,7 +638,9 @@ OWN: dict[str, dict[str, str]] = {
     "tab:spring-gradient-distribution": {
         "Mean": "The mean cosine of the two gradients: below 0 they oppose each other."
     },
-    "tab:overcooked-complete": {"History": "The share of the partners' histories that is trained on."},
+    "tab:overcooked-complete": dict.fromkeys(
+        ("History", "100%", "50%", "25%"), "The share of the partners' histories that is trained on."
+    ),
     "tab:pendulum-r7": {
         "Mass R²": "Share of the mass's variance that a linear probe reads off contexts.",
         "Length R²": "Share of the length's variance that a linear probe reads off contexts.",

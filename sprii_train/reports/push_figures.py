@@ -36,7 +36,7 @@ def paths_figure(courses: Mapping[str, NDArray[np.float64]]) -> Figure:
         axis.add_patch(Circle((WORLD.goal_x, WORLD.goal_y), WITHIN, color="#2a8c55", alpha=0.25))
         axis.plot(states[:, 0], states[:, 1], "-", color="#8a8a8a", linewidth=1, label="finger")
         axis.scatter(states[:, 4], states[:, 5], c=np.arange(len(states)), cmap="viridis", s=9, label="object")
-        axis.add_patch(Circle(states[-1, 4:6], WORLD.object_radius, fill=False, color="#4c72b0"))
+        axis.add_patch(Circle((states[-1, 4], states[-1, 5]), WORLD.object_radius, fill=False, color="#4c72b0"))
         axis.set(title=label, xlim=(-WORLD.arena, WORLD.arena), ylim=(-WORLD.arena, WORLD.arena), aspect="equal")
     panels[0].legend(frameon=False, fontsize=8, loc="lower left")
     return figure

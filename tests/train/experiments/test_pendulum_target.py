@@ -38,6 +38,7 @@ from sprii_train.experiments.sources import SourceCell
 from sprii_train.experiments.targets import TARGETS, target
 from sprii_train.experiments.targets.pendulum import drawn, over_seeds
 from sprii_train.learners import JEPA, LEARNERS, JEPAConfig
+from sprii_train.recipes import EVERY_RECIPE
 from sprii_train.reports.claims import judge
 from sprii_train.reports.page import Page
 from sprii_train.settings import PENDULUM, SETTINGS
@@ -47,6 +48,7 @@ measuring = importlib.import_module(
     "sprii_train.experiments.measures.control"
 )  # the package has a function of that name
 TRAINED = ("cadm", "random", "r7")
+R7_AGAINST = f"{EVERY_RECIPE['r7'].label} − {EVERY_RECIPE['cadm'].label}"
 RESULTS = Path(__file__).parents[3] / "docs" / "results" / "pendulum-quick" / "results.json"
 
 
@@ -273,8 +275,8 @@ def planted(lead: float, noise: float, success: float = 1.0, seeds: int = 2, eli
                 groups[g] = {"return": float(np.mean(returns)), "returns": list(returns), "success": success}
                 groups[g] |= {"successes": successes, "starts": f"{seed} {g}"}
                 groups[g] |= {"mass": [1.0] * 10, "length": [0.5] * 5 + [0.7] * 5}
-            rows.append({"world": "pendulum", "arm": arm, "label": arm, "seed": seed, "groups": groups, "assay": assay})
-            rows[-1] |= {"iterations": iterations, "pairs": 32}
+            rows.append({"world": "pendulum", "arm": arm, "label": EVERY_RECIPE[arm].label, "seed": seed})
+            rows[-1] |= {"groups": groups, "assay": assay, "iterations": iterations, "pairs": 32}
     return rows
 
 
@@ -303,7 +305,7 @@ def test_a_relation_that_was_hardly_drawn_is_not_tested(eligible: int, tested: b
     assert {v.status == "not tested" for v in found.values()} == {not tested}
     if not tested:
         assert "0%, 0% of the updates (by source) had the 32 systems" in next(iter(found.values())).evidence
-    words = {line[3] for line in contrast_table(rows).rows if line[1] == "r7 − cadm"}
+    words = {line[3] for line in contrast_table(rows).rows if line[1] == R7_AGAINST}
     assert words == {"higher" if tested else "not tested"}
     assert statuses(rows)["Contexts hold length, and mass hardly"] == "held"  # of whatever was trained
     assert [drawn(row) for row in rows] == [0.5 if tested else 0.0] * 6
@@ -343,7 +345,7 @@ def test_contrasts_are_over_paired_episodes_and_seeds():
         means.append(differences[seeds][:, episodes].mean())
     assert found.estimate == pytest.approx(differences.mean())
     assert (found.low, found.high) == pytest.approx(np.quantile(means, (0.025, 0.975)), abs=0.2 * float(np.std(means)))
-    line = next(line for line in contrast_table(rows).rows if line[:2] == ["ID", "r7 − cadm"])
+    line = next(line for line in contrast_table(rows).rows if line[:2] == ["ID", R7_AGAINST])
     assert line[3] == ("not resolved" if found.low <= 0 <= found.high else "higher" if found.low > 0 else "lower")
     assert line[4:] == ["+0.0 [+0.0, +0.0]", "not resolved"]  # all succeed
 
