@@ -12,6 +12,7 @@ from sprii_envs.banks import Bank, Store, build
 from sprii_envs.fields.bank import build_fields
 from sprii_train.experiments.targets import COPHY_SCENES, TARGETS
 from sprii_train.experiments.targets.base import Row
+from sprii_train.identity import cell_code
 from sprii_train.protocol import Windows
 from sprii_train.reports.glossary import without_meaning
 from sprii_train.reports.page import Table
@@ -47,6 +48,14 @@ def _checked(label: str, draw: Callable[[Sequence[Row]], list[Table]]) -> Callab
         return found
 
     return tables
+
+
+@pytest.fixture(autouse=True)
+def _own_code(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Digests asked for while a test has exchanged code are of that code: the next test asks anew."""
+    yield
+    if "monkeypatch" in request.fixturenames:
+        cell_code.cache_clear()
 
 
 @pytest.fixture(autouse=True)
