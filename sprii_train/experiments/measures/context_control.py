@@ -15,7 +15,7 @@ from sprii_train.control.assay_bank import experience
 from sprii_train.control.context_fit import ContextFit, calibrated
 from sprii_train.control.pendulum_agents import ENV_ID, learned
 from sprii_train.evaluation import evaluate_agent
-from sprii_train.experiments.measures.control import groups_of
+from sprii_train.experiments.measures.acting import rows
 from sprii_train.experiments.sources import Source
 from sprii_train.learners.histories import History, window_history
 from sprii_train.settings.base import PlannedTrials
@@ -69,7 +69,7 @@ def played(agent: PlanningAgent, seed: int, episodes: int) -> tuple[dict[str, An
     assert own.actions is not None
     course = {"states": own.states[0], "actions": own.actions[0], "values": own.values[0]}
     course["contexts"] = torch.stack([each[at] for each in contexts]).numpy()
-    return {"seconds": time.perf_counter() - began, "groups": groups_of(found)}, course
+    return {"seconds": time.perf_counter() - began, "groups": rows(found)}, course
 
 
 def physical(values: NDArray[np.float64]) -> NDArray[np.float64]:

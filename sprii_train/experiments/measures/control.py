@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sprii_envs.envs.pendulum import GROUPS
 from sprii_envs.files import read_json, write_json
@@ -15,11 +14,10 @@ from sprii_train.control.assay import context_probes, donor_errors
 from sprii_train.control.assay_bank import experience
 from sprii_train.control.loop import iterations_of
 from sprii_train.control.pendulum_agents import ENV_ID, learned, planner_name
-from sprii_train.evaluation import Evaluation, evaluate_agent
+from sprii_train.evaluation import evaluate_agent
+from sprii_train.experiments.measures.acting import Courses, rows
 from sprii_train.experiments.sources import Source
 from sprii_train.identity import digest
-
-Courses = dict[str, NDArray[np.float64]]
 
 
 def control(source: Source) -> dict[str, Any]:
@@ -94,26 +92,9 @@ def _group(agent: Any, planner: str, group: str, seed: int, episodes: int, playe
             return there
     began = time.perf_counter()
     told = evaluate_agent(agent, ENV_ID, groups=[group], seed=seed, episodes=episodes, record=True, progress=False)
-    found: dict[str, Any] = {"row": groups_of(told)[group], "seconds": time.perf_counter() - began}
+    found: dict[str, Any] = {"row": rows(told)[group], "seconds": time.perf_counter() - began}
     found |= {name: getattr(told.groups[group], name)[0].tolist() for name in _COURSE}
     if played is not None and path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, found | {"claim": played.claim})
     return found
-
-
-def groups_of(found: Evaluation) -> dict[str, dict[str, Any]]:
-    """Numbers by group, for JSON."""
-    rows = {}
-    for name, own in found.groups.items():
-        assert own.success is not None
-        rows[name] = {
-            "return": float(own.returns.mean()),
-            "success": float(own.success.mean()),
-            "returns": own.returns.tolist(),
-            "successes": own.success.tolist(),
-            "mass": own.values[:, 0].tolist(),
-            "length": own.values[:, 1].tolist(),
-            "starts": own.starts,
-        }
-    return rows
