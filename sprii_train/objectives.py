@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sprii_envs.arguments import integer, number
-from sprii_train import distributed
+from sprii_train import distributed, kernels
 
 
 class AlignTerms(NamedTuple):
@@ -175,14 +175,17 @@ def sigreg(z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.
         return tested if ranks == 1 else tested * (own.shape[1] * ranks / slices)
 
 
-_BLOCK = 250_000  # elements of a projection block: a handful of such buffers stay near the cache
+_BLOCK = 250_000
+"""Elements of a block of projections: a handful of such buffers stay near the cache."""
+_FUSED_BLOCK = 500_000
+"""The same of the compiled loop, which has one buffer; products of fewer rows are slower."""
 
 
 class _SigReg(torch.autograd.Function):
     """One pass over the knots by angle addition; dT/dy is accumulated on the way, so backward is free.
 
-    The textbook form keeps a tensor `knots` times larger than y for its backward pass. Here one time slice is in
-    cache at a time and only the gradient with respect to z is kept.
+    The textbook form keeps a tensor `knots` times larger than y for its backward pass. Here one block of projections is
+    in cache at a time and only the gradient with respect to z is kept.
     """
 
     @staticmethod
@@ -194,42 +197,10 @@ class _SigReg(torch.autograd.Function):
         phi = torch.exp(-0.5 * t * t)
         weights = torch.full_like(t, 2 * h)
         weights[0] = weights[-1] = h
-        weights = weights * phi
-        grad = torch.zeros_like(z) if z.requires_grad else None
-        total = z.new_zeros(())
-        w, p, knot = (weights / n).tolist(), (phi * n).tolist(), t.tolist()
-        block = min(slices, max(64, _BLOCK // n // 64 * 64))
-        buffers = z.new_empty(6, n * block)
-        for i, first in itertools.product(range(leading), range(0, slices, block)):
-            columns = directions[:, first : first + block]
-            held = buffers[:, : n * columns.shape[1]].view(6, n, -1)
-            twice, slope, before, waves = held[0], held[1], held[2:4], held[4:]  # waves are cos and sin of j·h·y
-            angle = _product(z[i], columns).mul_(h)
-            torch.cos(angle, out=waves[0])
-            torch.sin(angle, out=waves[1])
-            torch.mul(waves[0], 2, out=twice)
-            # Chebyshev: f_{j+1} = 2·cos(h·y)·f_j − f_{j−1} for cos(j·h·y) and sin(j·h·y) alike. Keeping f_j with the
-            # signs + + − − + + … turns the subtraction into one fused in-place addition.
-            before[0].fill_(1)
-            before[1].zero_()
-            slope.zero_()
-            per_slice = z.new_zeros(columns.shape[1])
-            for j in range(1, knots):  # at t = 0 both characteristic functions are 1
-                real, imag = waves.sum(1)
-                real.sub_((1.0 if j % 4 < 2 else -1.0) * p[j])
-                per_slice.addcmul_(real, real, value=w[j]).addcmul_(imag, imag, value=w[j])
-                if grad is not None:
-                    slope.addcmul_(waves[0], imag, value=w[j] * knot[j])
-                    slope.addcmul_(waves[1], real, value=-w[j] * knot[j])
-                if j + 1 < knots:
-                    before.addcmul_(twice, waves, value=-1.0 if j % 2 else 1.0)
-                    before, waves = waves, before
-            total += per_slice.sum()
-            if grad is not None:
-                grad[i].add_(_product(slope, columns.T))
-        if grad is not None:
-            grad.mul_(2.0 / (slices * leading))
-            ctx.save_for_backward(grad)
+        tested = _fused if kernels.fits(z) else _plain
+        total, grad = tested(z, directions, h, weights * phi / n, phi * n)
+        if z.requires_grad:
+            ctx.save_for_backward(grad.mul_(2.0 / (slices * leading)))
         return total / (slices * leading)
 
     @staticmethod
@@ -237,6 +208,64 @@ class _SigReg(torch.autograd.Function):
     def backward(ctx, *grad_outputs: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         (grad,) = ctx.saved_tensors
         return grad * grad_outputs[0], None, None, None
+
+
+def _fused(z: Tensor, directions: Tensor, h: float, weights: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum of T over slices and half of its gradient, by the compiled loop."""
+    leading, n, _ = z.shape
+    grad = torch.zeros_like(z)
+    total, block = 0.0, min(directions.shape[1], max(64, _FUSED_BLOCK // n // 64 * 64))
+    together = max(1, _FUSED_BLOCK // (n * block))
+    for first in range(0, directions.shape[1], block):
+        columns = directions[:, first : first + block]
+        for start in range(0, leading, together):
+            rows = z[start : start + together].flatten(0, 1)
+            y = _product(rows, columns)
+            part = kernels.sigreg(y.view(-1, n, columns.shape[1]), h, weights, phi, z.requires_grad)
+            if part is None:
+                return _plain(z, directions, h, weights, phi)
+            total += part
+            if z.requires_grad:
+                grad[start : start + together].add_(_product(y, columns.T).view(-1, *z.shape[1:]))
+    return z.new_tensor(total), grad
+
+
+def _plain(z: Tensor, directions: Tensor, h: float, weights: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
+    """The same by torch."""
+    leading, n, _ = z.shape
+    slices = directions.shape[1]
+    grad, total = torch.zeros_like(z), z.new_zeros(())
+    w, p = weights.tolist(), phi.tolist()
+    block = min(slices, max(64, _BLOCK // n // 64 * 64))
+    buffers = z.new_empty(6, n * block)
+    for i, first in itertools.product(range(leading), range(0, slices, block)):
+        columns = directions[:, first : first + block]
+        held = buffers[:, : n * columns.shape[1]].view(6, n, -1)
+        twice, slope, before, waves = held[0], held[1], held[2:4], held[4:]  # waves are cos and sin of j·h·y
+        angle = _product(z[i], columns).mul_(h)
+        torch.cos(angle, out=waves[0])
+        torch.sin(angle, out=waves[1])
+        torch.mul(waves[0], 2, out=twice)
+        # Chebyshev: f_{j+1} = 2·cos(h·y)·f_j − f_{j−1} for cos(j·h·y) and sin(j·h·y) alike. Keeping f_j with the
+        # signs + + − − + + … turns the subtraction into one fused in-place addition.
+        before[0].fill_(1)
+        before[1].zero_()
+        slope.zero_()
+        per_slice = z.new_zeros(columns.shape[1])
+        for j in range(1, len(w)):  # at t = 0 both characteristic functions are 1
+            real, imag = waves.sum(1)
+            real.sub_((1.0 if j % 4 < 2 else -1.0) * p[j])
+            per_slice.addcmul_(real, real, value=w[j]).addcmul_(imag, imag, value=w[j])
+            if z.requires_grad:
+                slope.addcmul_(waves[0], imag, value=w[j] * j * h)
+                slope.addcmul_(waves[1], real, value=-w[j] * j * h)
+            if j + 1 < len(w):
+                before.addcmul_(twice, waves, value=-1.0 if j % 2 else 1.0)
+                before, waves = waves, before
+        total += per_slice.sum()
+        if z.requires_grad:
+            grad[i].add_(_product(slope, columns.T))
+    return total, grad
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
