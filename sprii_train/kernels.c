@@ -8,7 +8,7 @@
 #define W 16 /* lanes */
 #define R 4  /* rows at once: what fits the registers */
 #define LOOP _Pragma("GCC unroll 4")
-typedef float v __attribute__((vector_size(4 * W), aligned(4)));
+typedef float v __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef int32_t vi __attribute__((vector_size(4 * W)));
 
 #define ALL(x) ((v){} + (float)(x))
@@ -125,4 +125,221 @@ int sigreg(float *y, ptrdiff_t slices, ptrdiff_t n, ptrdiff_t columns, ptrdiff_t
     }
   *statistic = total;
   return 0;
+}
+
+/* exp(-x) of 0 <= x, zero from 87 on (Cephes' polynomial after a reduction by log 2). */
+INLINE v decay(v x) {
+  const float magic = 12582912.f;
+  vi tiny = x > 87.f;
+  v y = PICK(tiny, ALL(-87), -x), shifted = y * 1.44269504088896341f + magic, k = shifted - magic;
+  v r = (y - k * 0.693359375f) + k * 2.12194440e-4f;
+  v p = ((((1.9875691500e-4f * r + 1.3981999507e-3f) * r + 8.3334519073e-3f) * r + 4.1665795894e-2f) * r +
+         1.6666665459e-1f) * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.f;
+  return PICK(tiny, ALL(0), (v)((vi)p + (((vi)shifted - 0x4b400000) << 23)));
+}
+
+typedef float v8 __attribute__((vector_size(32)));
+typedef float v4 __attribute__((vector_size(16)));
+typedef int32_t vi8 __attribute__((vector_size(32)));
+typedef int32_t vi4 __attribute__((vector_size(16)));
+
+INLINE float sum_of(v x) {
+  v8 a[2];
+  v4 b[2];
+  memcpy(a, &x, sizeof x);
+  a[0] += a[1];
+  memcpy(b, a, sizeof b);
+  b[0] += b[1];
+  return (b[0][0] + b[0][2]) + (b[0][1] + b[0][3]);
+}
+
+INLINE float most_of(v x) {
+  v8 a[2];
+  v4 b[2];
+  memcpy(a, &x, sizeof x);
+  vi8 more = a[0] > a[1];
+  a[0] = (v8)(((vi8)a[0] & more) | ((vi8)a[1] & ~more));
+  memcpy(b, a, sizeof b);
+  vi4 rest = b[0] > b[1];
+  b[0] = (v4)(((vi4)b[0] & rest) | ((vi4)b[1] & ~rest));
+  float most = b[0][0];
+  for (int i = 1; i < 4; i++) most = b[0][i] > most ? b[0][i] : most;
+  return most;
+}
+
+#define MOST 64 /* tokens, and features of a head */
+
+/* Where rows of a head are: of floats, or of their upper halves (bfloat16). */
+typedef struct {
+  void *at;
+  ptrdiff_t batch, row, head; /* strides, in elements */
+} rows_t;
+
+typedef uint32_t word __attribute__((may_alias));
+
+/* `count` rows of `d` into rows of 16 n floats, zeros behind them. */
+INLINE void read_rows(rows_t from, ptrdiff_t b, ptrdiff_t h, int count, int d, int half, float *to, int n) {
+  for (int i = 0; i < count; i++, to += W * n) {
+    ptrdiff_t start = b * from.batch + i * from.row + h * from.head;
+    word *bits = (word *)to;
+    if (half)
+      for (int c = 0; c < d; c++) bits[c] = (word)((const uint16_t *)from.at)[start + c] << 16;
+    else
+      for (int c = 0; c < d; c++) to[c] = ((const float *)from.at)[start + c];
+    for (int c = d; c < W * n; c++) to[c] = 0;
+  }
+}
+
+/* The reverse; bfloat16 rounds to even. */
+INLINE void write_rows(rows_t into, ptrdiff_t b, ptrdiff_t h, int count, int d, int half, const float *from, int n) {
+  for (int i = 0; i < count; i++, from += W * n) {
+    ptrdiff_t start = b * into.batch + i * into.row + h * into.head;
+    const word *bits = (const word *)from;
+    uint16_t *short_at = (uint16_t *)into.at + start;
+    if (half)
+      for (int c = 0; c < d; c++)
+        short_at[c] = from[c] != from[c] ? 0x7fc0 : (uint16_t)((bits[c] + 0x7fff + ((bits[c] >> 16) & 1)) >> 16);
+    else
+      memcpy((float *)into.at + start, from, 4 * (size_t)d);
+  }
+}
+
+INLINE void transpose(const float *from, int rows, int columns, float *to, int n) {
+  for (int c = 0; c < columns; c++)
+    for (int i = 0; i < W * n; i++) to[c * W * n + i] = i < rows ? from[i * W * n + c] : 0;
+}
+
+/* out[i] = sum_k of a[i][k] b[k], R rows of 16 n floats at once. */
+INLINE void product(const float *a, const float *b, int terms, float *out, const int n) {
+  v sum[R][4];
+  LOOP for (int i = 0; i < R; i++) LOOP for (int j = 0; j < n; j++) sum[i][j] = ALL(0);
+  for (int k = 0; k < terms; k++)
+    LOOP for (int i = 0; i < R; i++)
+      LOOP for (int j = 0; j < n; j++) sum[i][j] += a[i * W * n + k] * ((const v *)b)[k * n + j];
+  LOOP for (int i = 0; i < R; i++) LOOP for (int j = 0; j < n; j++) ((v *)out)[i * n + j] = sum[i][j];
+}
+
+/* out[k] += sum_i of a[i][k] b[i] over R rows i. */
+INLINE void spread(const float *a, const float *b, int terms, float *out, const int n) {
+  v held[R][4];
+  LOOP for (int i = 0; i < R; i++) LOOP for (int j = 0; j < n; j++) held[i][j] = ((const v *)b)[i * n + j];
+  for (int k = 0; k < terms; k++)
+    LOOP for (int j = 0; j < n; j++) {
+      v sum = ((v *)out)[k * n + j];
+      LOOP for (int i = 0; i < R; i++) sum += a[i * W * n + k] * held[i][j];
+      ((v *)out)[k * n + j] = sum;
+    }
+}
+
+static const vi LANE = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+/* Weights of the keys up to `seen` of one query, from its scores. */
+INLINE void softmax(float *row, int seen, const int n) {
+  v *scores = (v *)row, most = ALL(-__builtin_inff()), sum = ALL(0);
+  LOOP for (int j = 0; j < n; j++) {
+    scores[j] = PICK(LANE + W * j < seen, scores[j], ALL(-__builtin_inff()));
+    most = PICK(scores[j] > most, scores[j], most);
+  }
+  float top = most_of(most);
+  LOOP for (int j = 0; j < n; j++) sum += scores[j] = decay(top - scores[j]);
+  float scale = 1.f / sum_of(sum);
+  LOOP for (int j = 0; j < n; j++) scores[j] *= scale;
+}
+
+typedef int16_t vs __attribute__((vector_size(2 * W), aligned(2)));
+
+/* What is kept of weights: those of `bits` at or above `least`, divided by the share that is; all without bits. */
+INLINE void keep(const float *weights, const int16_t *bits, int least, float scale, float *out, const int n) {
+  LOOP for (int j = 0; j < n; j++) {
+    v w = ((const v *)weights)[j];
+    if (bits) {
+      vs drawn;
+      memcpy(&drawn, bits + W * j, sizeof drawn);
+      w = PICK(__builtin_convertvector(drawn, vi) >= least, w * scale, ALL(0));
+    }
+    ((v *)out)[j] = w;
+  }
+}
+
+typedef struct {
+  rows_t q, k, v, out;             /* (batch, queries, heads, d), (batch, keys, heads, d) twice, and as q */
+  rows_t dq, dk, dv;               /* gradients, where `out` is that of the outputs */
+  const int16_t *bits;             /* (batch, heads, queries, keys) or none */
+  ptrdiff_t heads, first, last;    /* of batch x heads, those from first to last */
+  int queries, keys, d, half, least, backward;
+  float scale; /* of what is kept */
+} attention_t;
+
+INLINE void attend(const attention_t *a, const int n) {
+  float q[MOST * MOST], k[MOST * MOST], values[MOST * MOST], turned[MOST * MOST], out[MOST * MOST];
+  float dq[MOST * MOST], dk[MOST * MOST], dv[MOST * MOST], values_turned[MOST * MOST];
+  float weights[R * MOST], kept[R * MOST], slope[R * MOST];
+  int16_t drawn[MOST * MOST + MOST] = {0};
+  const int width = W * n, past = a->keys - a->queries, most = (a->queries + R - 1) / R * R;
+  const float scale = 1.f / __builtin_sqrtf((float)a->d);
+  for (ptrdiff_t item = a->first; item < a->last; item++) {
+    ptrdiff_t b = item / a->heads, h = item % a->heads;
+    const int16_t *bits = a->bits ? drawn : NULL; /* a copy, since vectors read beyond the last key */
+    if (bits) memcpy(drawn, a->bits + item * a->queries * a->keys, 2 * (size_t)(a->queries * a->keys));
+    memset(q + a->queries * width, 0, 4 * (size_t)((most - a->queries) * width));
+    read_rows(a->q, b, h, a->queries, a->d, a->half, q, n);
+    read_rows(a->k, b, h, a->keys, a->d, a->half, k, n);
+    read_rows(a->v, b, h, a->keys, a->d, a->half, values, n);
+    for (int i = 0; i < a->queries * width; i++) q[i] *= scale;
+    transpose(k, a->keys, a->d, turned, n);
+    if (a->backward) {
+      memset(out + a->queries * width, 0, 4 * (size_t)((most - a->queries) * width));
+      read_rows(a->out, b, h, a->queries, a->d, a->half, out, n);
+      transpose(values, a->keys, a->d, values_turned, n);
+      memset(dk, 0, 4 * (size_t)(a->keys * width));
+      memset(dv, 0, 4 * (size_t)(a->keys * width));
+    }
+    for (int i = 0; i < a->queries; i += R) {
+      int rows = a->queries - i < R ? a->queries - i : R, seen = i + rows + past;
+      product(q + i * width, turned, a->d, weights, n);
+      memset(kept, 0, sizeof kept);
+      for (int r = 0; r < rows; r++) {
+        softmax(weights + r * width, i + r + past + 1, n);
+        keep(weights + r * width, bits ? bits + (i + r) * a->keys : NULL, a->least, a->scale, kept + r * width, n);
+      }
+      if (!a->backward) {
+        product(kept, values, seen, out + i * width, n);
+        continue;
+      }
+      spread(kept, out + i * width, seen, dv, n);
+      product(out + i * width, values_turned, a->d, slope, n);
+      for (int r = 0; r < rows; r++) {
+        float *w = weights + r * width, *g = slope + r * width;
+        keep(g, bits ? bits + (i + r) * a->keys : NULL, a->least, a->scale, g, n);
+        v sum = ALL(0);
+        for (int j = 0; j < n; j++) sum += ((v *)w)[j] * ((v *)g)[j];
+        float mean = sum_of(sum);
+        for (int j = 0; j < n; j++) ((v *)g)[j] = ((v *)w)[j] * (((v *)g)[j] - mean);
+      }
+      for (int r = rows; r < R; r++) memset(slope + r * width, 0, 4 * (size_t)width);
+      product(slope, k, seen, dq + i * width, n);
+      spread(slope, q + i * width, seen, dk, n);
+    }
+    if (a->backward) {
+      for (int i = 0; i < a->queries * width; i++) dq[i] *= scale;
+      write_rows(a->dq, b, h, a->queries, a->d, a->half, dq, n);
+      write_rows(a->dk, b, h, a->keys, a->d, a->half, dk, n);
+      write_rows(a->dv, b, h, a->keys, a->d, a->half, dv, n);
+    } else
+      write_rows(a->out, b, h, a->queries, a->d, a->half, out, n);
+  }
+}
+
+/* Causal attention of at most 64 tokens and features of a head, forward or backward; the last query sees every key. */
+void attention(const attention_t *a) {
+  int most = a->keys > a->d ? a->keys : a->d;
+  if (most <= W)
+    attend(a, 1);
+  else if (most <= 2 * W)
+    attend(a, 2);
+  else if (most <= 3 * W)
+    attend(a, 3);
+  else
+    attend(a, 4);
 }

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from sprii_envs.files import FileError, written_file
 
@@ -88,6 +89,99 @@ def sigreg(y: Tensor, h: float, weight: Tensor, phi: Tensor, sloped: bool) -> fl
 
     parts = list(_shared(part, columns, LANES))
     return None if None in parts else sum(value for value in parts if value is not None)
+
+
+MOST = 64
+"""Tokens, and features of a head, that `attention` takes at most."""
+
+
+class _Rows(ctypes.Structure):
+    _fields_ = [("at", ctypes.c_void_p), *((name, ctypes.c_ssize_t) for name in ("batch", "row", "head"))]
+
+
+class _Attention(ctypes.Structure):
+    _fields_ = [
+        *((name, _Rows) for name in ("q", "k", "v", "out", "dq", "dk", "dv")),
+        ("bits", ctypes.c_void_p),
+        *((name, ctypes.c_ssize_t) for name in ("heads", "first", "last")),
+        *((name, ctypes.c_int) for name in ("queries", "keys", "d", "half", "least", "backward")),
+        ("scale", ctypes.c_float),
+    ]  # fmt: skip
+
+
+def attends(q: Tensor, k: Tensor) -> bool:
+    """Whether `attention` takes queries and keys (B, T, heads, d): few tokens, float32 or bfloat16, on a CPU."""
+    kinds = torch.float32, torch.bfloat16
+    small = max(k.shape[1], q.shape[-1]) <= MOST and q.shape[1] <= k.shape[1]
+    return small and q.device.type == "cpu" and q.dtype == k.dtype and q.dtype in kinds and library() is not None
+
+
+def attention(
+    q: Tensor,
+    keys_values: Tensor | None,
+    bits: Tensor | None,
+    p: float,
+) -> Tensor:
+    """Causal attention, the last query to all keys, with dropout of the weights; computed in float32.
+
+    Args:
+        q: queries (B, Q, heads, d), or without `keys_values` all three, (B, T, 3, heads, d).
+        keys_values: (B, T, 2, heads, d), T ≥ Q.
+        bits: int16 (B, heads, Q, T), uniform: a weight is kept where they are at or above (p − ½)·2¹⁶.
+        p: share of weights that is dropped.
+
+    Returns:
+        (B, Q, heads, d), of q's dtype.
+    """
+    return _Attend.apply(q, keys_values, bits, p)  # type: ignore[return-value]
+
+
+class _Attend(torch.autograd.Function):
+    """Weights are computed again in the backward pass: that is cheaper than to keep them."""
+
+    @staticmethod
+    def forward(ctx, q: Tensor, keys_values: Tensor | None, bits: Tensor | None, p: float) -> Tensor:
+        q = q.contiguous()
+        keys_values = None if keys_values is None else keys_values.contiguous()
+        ctx.save_for_backward(q, keys_values, bits)
+        ctx.p = p
+        out = q.new_empty(q[:, :, 0].shape if keys_values is None else q.shape)
+        _attend(_parts(q, keys_values), out, None, bits, p)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grad_outputs: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        q, keys_values, bits = ctx.saved_tensors
+        slopes = torch.empty_like(q), None if keys_values is None else torch.empty_like(keys_values)
+        _attend(_parts(q, keys_values), grad_outputs[0].contiguous(), _parts(*slopes), bits, ctx.p)
+        return *slopes, None, None
+
+
+def _parts(q: Tensor, keys_values: Tensor | None) -> tuple[Tensor, ...]:
+    return q.unbind(2) if keys_values is None else (q, *keys_values.unbind(2))
+
+
+def _attend(
+    parts: tuple[Tensor, ...], out: Tensor, slopes: tuple[Tensor, ...] | None, bits: Tensor | None, p: float
+) -> None:
+    """Forward into `out`, or with the slope of that backward into `slopes`."""
+    b, queries, heads, d = parts[0].shape
+    where = [_Rows(x.data_ptr(), *x.stride()[:3]) for x in (*parts, out, *(slopes or ()))]
+    drawn = None if bits is None else bits.data_ptr()
+
+    def part(first: int, last: int) -> None:
+        job = _Attention(*where, *[_Rows()] * (7 - len(where)), drawn, heads, first, last)
+        job.queries, job.keys, job.d, job.half = queries, parts[1].shape[1], d, parts[0].dtype == torch.bfloat16
+        job.least, job.scale, job.backward = least_kept(p), 1.0 / (1.0 - p), slopes is not None
+        _loaded().attention(ctypes.byref(job))
+
+    list(_shared(part, b * heads, 1))
+
+
+def least_kept(p: float) -> int:
+    """Of uniform int16, from which on an element is kept when a share p is dropped."""
+    return round(p * 65536) - 32768
 
 
 def _loaded() -> ctypes.CDLL:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sprii_train import distributed
+from sprii_train import distributed, kernels
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
@@ -21,10 +21,15 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     ranks = distributed.world()
     if x.device.type != "cpu":
         return F.dropout(x, p) if ranks == 1 else x * own_rows(F.dropout(x.new_ones(ranks * x.numel()), p), x.shape)
-    count = ranks * x.numel()
-    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    kept = own_rows(bits.view(torch.int16)[:count], x.shape) >= round(p * 65536) - 32768
+    kept = _bits(x.shape) >= kernels.least_kept(p)
     return x * kept.to(x.dtype).mul_(1.0 / (1.0 - p))
+
+
+def _bits(shape: torch.Size) -> Tensor:
+    """Uniform int16 of the CPU's generator, this rank's rows of those of all ranks."""
+    count = distributed.world() * shape.numel()
+    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    return own_rows(bits.view(torch.int16)[:count], shape)
 
 
 def own_rows(drawn: Tensor, shape: torch.Size) -> Tensor:
@@ -76,8 +81,7 @@ class CausalBlock(nn.Module):
         """(B, T, width) → (B, T, width), or (B, 1, width) of the tokens `at` (B,) or of the last ones."""
         h, t = self.norm1(x), x.shape[1]
         if at is None:
-            q, k, v = self.query_key_value(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-            future = None
+            future, keys_values, q = None, None, self.query_key_value(h).unflatten(-1, (3, self.heads, -1))
         else:
             width = x.shape[-1]
             weight, bias = self.query_key_value.weight, self.query_key_value.bias
@@ -87,9 +91,9 @@ class CausalBlock(nn.Module):
                 future = (torch.arange(t, device=x.device) > at[:, None])[:, None]
             else:
                 x, asking, future = x[:, -1:], h[:, -1:], None
-            q = self._split(F.linear(asking, weight[:width], bias[:width]))
-            k, v = F.linear(h, weight[width:], bias[width:]).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        attended = self._attend(q, k, v, future).transpose(1, 2).flatten(2)
+            q = F.linear(asking, weight[:width], bias[:width]).unflatten(-1, (self.heads, -1))
+            keys_values = F.linear(h, weight[width:], bias[width:]).unflatten(-1, (2, self.heads, -1))
+        attended = self._attend(q, keys_values, future).flatten(2)
         x = x + dropout(self.out(attended), self.dropout, self.training)
         return x + dropout(self.down(F.gelu(self.up(self.norm2(x)))), self.dropout, self.training)
 
@@ -108,17 +112,34 @@ class CausalBlock(nn.Module):
         x = x + self.out((weights @ v).transpose(1, 2).flatten(2))
         return x + self.down(F.gelu(self.up(self.norm2(x)))), (k, v)
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, future: Tensor | None) -> Tensor:
-        """Attention to tokens that are not `future` (B, 1, T): without it causal, or of one last query to all.
+    def _attend(self, q: Tensor, keys_values: Tensor | None, future: Tensor | None) -> Tensor:
+        """Attention (B, T, heads, d) to tokens that are not `future` (B, 1, T): without it causal, the last query to
+        all.
 
-        On CPUs in float32 but for one query: casts around a softmax, and the fused kernel's backward pass in bfloat16,
-        cost more than bfloat16 saves. At few tokens plain attention beats that kernel, which knows no dropout there.
+        On CPUs in float32 but for one query: casts around a softmax, and torch's fused kernel's backward pass in
+        bfloat16, cost more than bfloat16 saves. At few tokens the compiled loop, or plain attention, beats that kernel,
+        which knows no dropout there.
+
+        Args:
+            q: queries (B, Q, heads, d), or without `keys_values` all three, (B, T, 3, heads, d).
+            keys_values: (B, T, 2, heads, d).
         """
+        q_, k, v = q.unbind(2) if keys_values is None else (q, *keys_values.unbind(2))
+        p = self.dropout if self.training else 0.0
+        if future is None and kernels.attends(q_, k):
+            b, tokens, heads, _ = q_.shape
+            return kernels.attention(
+                q, keys_values, _bits(torch.Size((b, heads, tokens, k.shape[1]))) if p else None, p
+            )
+        q_, k, v = (part.transpose(1, 2) for part in (q_, k, v))
+        return self._plain(q_, k, v, future, p).transpose(1, 2)
+
+    def _plain(self, q: Tensor, k: Tensor, v: Tensor, future: Tensor | None, p: float) -> Tensor:
         b, tokens = len(q), q.shape[2]
         if q.device.type == "cpu" and tokens > 1:
             q, k, v = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in (q, k, v))
         with torch.autocast(q.device.type, enabled=False):
-            if tokens > FUSED and not (self.training and self.dropout):
+            if tokens > FUSED and not p:
                 return F.scaled_dot_product_attention(q, k, v, is_causal=True)
             q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
             barred = q.new_zeros(1, tokens, k.shape[1])
@@ -127,7 +148,7 @@ class CausalBlock(nn.Module):
             elif tokens > 1:
                 barred = barred.fill_(float("-inf")).triu_(1)
             scores = torch.baddbmm(barred, q, k.transpose(1, 2), alpha=q.shape[-1] ** -0.5)
-            weights = dropout(scores.softmax(-1), self.dropout, self.training)
+            weights = dropout(scores.softmax(-1), p, self.training)
             return (weights @ v).unflatten(0, (b, self.heads))
 
     def _split(self, x: Tensor) -> Tensor:

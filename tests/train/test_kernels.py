@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sprii_train import kernels
+from sprii_train.modules import CausalBlock
 from sprii_train.objectives import sigreg, sigreg_directions
 
 needs_compiler = pytest.mark.skipif(kernels.library() is None, reason="no C compiler")
@@ -102,3 +103,87 @@ def test_what_is_missing_is_said_by_nothing_but_none(setting: dict[str, str], th
         assert (done.stdout.strip(), done.stderr) == (str(there), "")
         written = sorted(p.name for p in tmp_path.glob("sprii/*"))
         assert len(written) == there
+
+
+# Attention
+
+
+def explicit(q: Tensor, k: Tensor, v: Tensor, kept: Tensor, p: float) -> Tensor:
+    """Each query with its keys alone, (B, T, heads, d) in float64; the last query sees every key."""
+    past, rows = k.shape[1] - q.shape[1], []
+    for i in range(q.shape[1]):
+        seen = past + i + 1
+        scores = torch.einsum("bhd,bjhd->bhj", q[:, i], k[:, :seen]) / q.shape[-1] ** 0.5
+        weights = scores.softmax(-1) * kept[:, :, i, :seen] / (1 - p)
+        rows.append(torch.einsum("bhj,bjhd->bhd", weights, v[:, :seen]))
+    return torch.stack(rows, 1)
+
+
+@needs_compiler
+@pytest.mark.parametrize("p", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("queries", "keys", "heads", "d"),
+    [(24, 24, 4, 16), (24, 24, 8, 24), (1, 24, 4, 16), (5, 9, 3, 7), (1, 1, 2, 4), (64, 64, 1, 64), (33, 37, 2, 40)],
+)
+def test_attention_equals_float64(queries: int, keys: int, heads: int, d: int, dtype: torch.dtype, p: float):
+    generator = torch.Generator().manual_seed(queries + keys)
+    q, k, v, slope = (
+        torch.randn(3, t, heads, d, generator=generator).mul_(s).to(dtype)
+        for t, s in ((queries, 3.0), (keys, 1.0), (keys, 1.0), (queries, 1.0))
+    )
+    bits = torch.randint(-32768, 32768, (3, heads, queries, keys), generator=generator).to(torch.int16)
+    assert kernels.attends(q, k)
+    a, b, c = exact = [x.double().requires_grad_() for x in (q, k, v)]
+    expected = explicit(a, b, c, (bits >= (p - 0.5) * 65536) if p else torch.ones_like(bits), p)
+    expected.backward(slope.double())
+    together = queries == keys
+    first = (torch.stack([q, k, v], 2) if together else q).requires_grad_()
+    second = None if together else torch.stack([k, v], 2).requires_grad_()
+    got = kernels.attention(first, second, bits if p else None, p)
+    got.backward(slope)
+    found = [x.grad for x in (first, second) if x is not None and x.grad is not None]
+    gradients = found[0].unbind(2) if together else (found[0], *found[1].unbind(2))
+    tolerance = 2e-6 if dtype == torch.float32 else 5e-3
+    assert got.dtype == dtype
+    rights = [x.grad for x in exact if x.grad is not None]
+    for mine, right in zip((got.detach(), *gradients), (expected.detach(), *rights), strict=True):
+        assert float((mine.double() - right).norm()) < tolerance * float(right.norm()) + 1e-12
+
+
+@needs_compiler
+def test_attention_that_is_not_finite_stays_so_and_is_of_its_own_row():
+    qkv = torch.randn(3, 8, 3, 2, 4)
+    qkv[1, 2, 0, 0, 0] = float("nan")
+    finite = kernels.attention(qkv, None, None, 0.0).isfinite().all(-1)
+    assert [tuple(at) for at in finite.logical_not().nonzero().tolist()] == [(1, 2, 0)]
+
+
+@needs_compiler
+@pytest.mark.parametrize("last", [None, "last"])
+def test_a_block_is_the_same_by_the_loop_and_by_torch(last: str | None):
+    """With the same masks of dropout; `last` is one query to all keys."""
+
+    def run() -> list[Tensor]:
+        torch.manual_seed(0)
+        block, x = CausalBlock(32, 4, 0.2).train(), torch.randn(5, 11, 32, requires_grad=True)
+        y = block(x, last)  # type: ignore[arg-type]
+        y.square().sum().backward()
+        return [y, *(g.grad for g in (x, *block.parameters()) if g.grad is not None)]
+
+    compiled = run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "library", lambda: None)
+        plain = run()
+    assert len(compiled) == len(plain) == 14
+    for mine, right in zip(compiled, plain, strict=True):
+        torch.testing.assert_close(mine, right, rtol=1e-4, atol=1e-4)
+
+
+def test_what_attention_does_not_take():
+    q = torch.zeros(1, 8, 2, 4)
+    assert not kernels.attends(q.double(), q.double())
+    assert not kernels.attends(q, q.bfloat16())
+    assert not kernels.attends(q, torch.zeros(1, 65, 2, 4))
+    assert not kernels.attends(q, q[:, :4])
+    assert not kernels.attends(torch.zeros(1, 8, 2, 65), torch.zeros(1, 8, 2, 65))
