@@ -4,7 +4,7 @@ import itertools
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ def run_grid(
     workers: int | None = None,
     threads: int = 1,
     launcher: str | Launcher = "local",
+    finished: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
     """Run what is not done, and return the results of all cells in their order.
 
@@ -39,6 +40,7 @@ def run_grid(
         threads: of each cell.
         launcher: `local`, `slurm`, `ray`, or a launcher with settings of its own, which then says how many and with
             what threads.
+        finished: called in this process after each cell that ended well while others go on; ranks do not call it.
 
     Raises:
         Interrupted: after SIGINT or SIGTERM, when every cell has written its checkpoint.
@@ -51,7 +53,7 @@ def run_grid(
     if not all(todo) and distributed.rank() == 0:
         print(f"{todo.count(False)} of {len(todo)} cells are done already in {root}", file=sys.stderr, flush=True)
     if any(todo):
-        _launch(list(itertools.compress(cells, todo)), root, workers, threads, launcher)
+        _launch(list(itertools.compress(cells, todo)), root, workers, threads, launcher, finished)
     rows = [result_of(c, root) for c in cells]
     for cell, row in zip(cells, rows, strict=True):
         if row is None:
@@ -60,7 +62,10 @@ def run_grid(
     return [row for row in rows if row is not None]
 
 
-def _launch(todo: Sequence[Cell], root: Path, workers: int | None, threads: int, launcher: str | Launcher) -> None:
+def _launch(
+    todo: Sequence[Cell], root: Path, workers: int | None, threads: int, launcher: str | Launcher,
+    finished: Callable[[], None],
+) -> None:  # fmt: skip
     if distributed.world() > 1:
         if launcher != "local":
             raise ValueError("torchrun runs the cells of a grid over its own ranks; legal: the launcher local")
@@ -70,7 +75,7 @@ def _launch(todo: Sequence[Cell], root: Path, workers: int | None, threads: int,
     if isinstance(launcher, str):
         launcher = named_launcher(launcher, workers=workers, threads=threads)
     with display(todo) as show, _terminable():
-        _run(todo, root, launcher, show)
+        _run(todo, root, launcher, show, finished)
 
 
 def _startable(waiting: Sequence[Cell], running: Sequence[Cell], root: Path, workers: int) -> list[Cell]:
@@ -83,7 +88,7 @@ def _startable(waiting: Sequence[Cell], running: Sequence[Cell], root: Path, wor
     return started
 
 
-def _run(todo: Sequence[Cell], root: Path, launcher: Launcher, show: Show) -> None:
+def _run(todo: Sequence[Cell], root: Path, launcher: Launcher, show: Show, finished: Callable[[], None]) -> None:
     waiting, running = list(todo), []
     failure: Exception | None = None
     told_of: set[str] = set()
@@ -105,6 +110,8 @@ def _run(todo: Sequence[Cell], root: Path, launcher: Launcher, show: Show) -> No
                             notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
                             print(f"{cell.title} failed, the others go on: {error}{notes}", file=sys.stderr, flush=True)
                         told_of.add(str(error))
+                    elif waiting or running:
+                        finished()
     except KeyboardInterrupt:
         raise Interrupted("stopped; the same command resumes") from None
     finally:

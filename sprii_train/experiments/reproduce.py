@@ -25,6 +25,8 @@ from sprii_train.reports.paper import paper_panels
 from sprii_train.settings import Budget, Setting, named_setting
 from sprii_train.settings.base import listed
 
+RUNNING = "still running"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -139,7 +141,15 @@ def reproduce(plan: Plan, command: str, *, workers: int | None = None, launcher:
     cells = [cell for group, scope in zip(groups, scopes, strict=True) for cell in group.cells(scope)]
     root = plan.root / "cells"
     _tell_cost(plan, scopes, cells, root)
-    found = run_grid(cells, root, workers=workers, launcher=launcher)
+
+    def fill() -> None:
+        """The report of what is done so far; it says what is not, and judges nothing."""
+        rows, running = _so_far(cells, root)
+        if plan.target.fills and rows and running:
+            write_page(_unfinished(_page(plan, rows, scopes, command), running), plan.folder, plan.suffix)
+
+    distributed.first(fill)
+    found = run_grid(cells, root, workers=workers, launcher=launcher, finished=fill)
     rows = merged(cells, found, root)
     page = _page(plan, rows, scopes, command)
     distributed.first(lambda: write_page(page, plan.folder, plan.suffix))
@@ -168,6 +178,27 @@ def merged(cells: Sequence[Cell], found: Sequence[dict[str, Any]], root: Path) -
         if (measure := getattr(cell, "measure", None)) is not None:
             row["arrays"][measure.name] = str(folder_of(cell, root) / getattr(cell, "arrays", ""))
     return list(rows.values())
+
+
+def _so_far(cells: Sequence[Cell], root: Path) -> tuple[list[dict[str, Any]], list[Cell]]:
+    """Rows of the sources that have all their measures, and one cell of each that has not."""
+    results = [(cell, result_of(cell, root)) for cell in cells]
+    running = {cell.title: cell for cell, result in results if result is None}
+    done = [(cell, result) for cell, result in results if result is not None and cell.title not in running]
+    return merged([cell for cell, _ in done], [result for _, result in done], root), list(running.values())
+
+
+def _unfinished(page: Page, running: Sequence[Cell]) -> Page:
+    """A page with a row for each source that is missing from its first table, and without verdicts."""
+    table, *rest = page.tables
+    rows = [[cell.title, *[RUNNING] * (len(table.columns) - 1)] for cell in running]
+    why = "sources are still running: this report fills as they are done"
+    return replace(
+        page,
+        tables=[replace(table, rows=[*table.rows, *rows]), *rest],
+        verdicts=[Verdict(NOT_JUDGED, UNTESTED, why)],
+        facts={"Still running": ", ".join(cell.title for cell in running)} | dict(page.facts),
+    )
 
 
 def _page(plan: Plan, rows: list[dict[str, Any]], scopes: Sequence[Scope], command: str) -> Page:

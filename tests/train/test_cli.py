@@ -15,8 +15,10 @@ import gymnasium
 import pytest
 
 import sprii_envs  # noqa: F401  (registers the environments)
+import sprii_train.experiments.reproduce as reproducing
 from sprii_envs.dependencies import is_absent
 from sprii_train.cli import main
+from sprii_train.fit import Interrupted
 
 ROOT = Path(__file__).parents[2]
 SPRII = [sys.executable, "-m", "sprii_train"]
@@ -75,6 +77,30 @@ def test_repeating_the_command_trains_nothing_again(smoke, monkeypatch, capsys):
     assert len(before) == 4
     assert in_process(monkeypatch, capsys, "quickstart", "--preset", "smoke", "--out", out)[0] == 0
     assert before == {p: p.stat().st_mtime_ns for p in out.glob("cells/*/held-out-test.json")}
+
+
+def test_the_report_is_of_the_arms_that_are_done_while_others_run(smoke, monkeypatch, capsys, tmp_path):
+    """Stopped where the grid begins, one arm to go: a row says so, nothing is judged, and the pictures are there."""
+    out = tmp_path / "filling"
+    shutil.copytree(smoke[0], out)
+    for file in [*out.glob("report*"), *out.glob("results*"), *out.glob("*.png")]:
+        file.unlink()
+    (left,) = out.glob("cells/*align-random-seed0*/held-out-test.json")
+    left.unlink()
+
+    def stopped(cells, root, **_):
+        raise Interrupted("stopped; the same command resumes")
+
+    monkeypatch.setattr(reproducing, "run_grid", stopped)
+    assert in_process(monkeypatch, capsys, "quickstart", "--preset", "smoke", "--out", out)[0] != 0
+    results = json.loads((out / "results.json").read_text())
+    assert [row["arm"] for row in results["rows"]] == ["structure", "same-rollout", "align-cross"]
+    first, columns = results["tables"][0]["rows"], len(results["tables"][0]["columns"])
+    assert first[:-1] == json.loads((smoke[0] / "results.json").read_text())["tables"][0]["rows"][:-2]
+    assert first[-1] == [left.parent.name.rsplit("-", 1)[0], *["still running"] * (columns - 1)]
+    assert [verdict["verdict"] for verdict in results["verdicts"]] == ["not tested"]
+    assert "still running" in (out / "report.html").read_text()
+    assert (out / "atlas.png").stat().st_size > 1000
 
 
 ARMS = ("structure", "align-cross")
@@ -171,6 +197,7 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 sys.argv = ["sprii", *{arguments!r}]
 from sprii_train.cli import main
+from sprii_train.fit import Interrupted
 main()
 """
 EXTRAS = ("torch", "safetensors", "sklearn", "scipy", "matplotlib", "jinja2", "tensorboard")

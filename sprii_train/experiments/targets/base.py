@@ -49,6 +49,7 @@ class Target:
         checks: rows → verdicts on what is said of all sources together, which no claim within a source can judge.
         untested: statements that are not judged, each with the reason.
         partial: whether its tables are also of rows that lack a measure.
+        fills: whether its tables and pictures are also of the sources that are done while others are trained.
         facts: rows → what the report says besides budget, stores and versions.
         files: rows → whatever else lies beside the report, by name.
     """
@@ -63,6 +64,7 @@ class Target:
     checks: Callable[[Sequence[Row]], Sequence[Verdict]] = field(default=lambda rows: ())
     untested: tuple[Verdict, ...] = ()
     partial: bool = False
+    fills: bool = False
     facts: Callable[[Sequence[Row]], Mapping[str, str]] = field(default=lambda rows: {})
     files: Callable[[Sequence[Row]], Mapping[str, bytes]] = field(default=lambda rows: {})
 

@@ -216,5 +216,6 @@ D_CLEAN_FULL_TARGETS = (
         _pictures,
         "Native loss on all windows; Cross in both directions; Align–Random pairs the same recipients with another "
         "system's episode.",
+        fills=True,
     ),
 )

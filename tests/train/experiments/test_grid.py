@@ -14,7 +14,7 @@ from queued import Queue
 from toy_cells import ToyCell
 
 from sprii_train.checkpoints import CheckpointError
-from sprii_train.experiments.cells import Report, folder_of, locked
+from sprii_train.experiments.cells import Report, folder_of, locked, result_of
 from sprii_train.experiments.grid import run_grid
 from sprii_train.experiments.progress import display
 
@@ -169,3 +169,18 @@ def test_plain_progress_lines(capsys: pytest.CaptureFixture[str], monkeypatch: p
         show("a", 3, 0.5)
         show("b", 5, float("nan"))
     assert "8/30 steps  a 3, b 5" in capsys.readouterr().err
+
+
+def test_whoever_asked_is_told_of_each_cell_that_ended_well_while_others_go_on(tmp_path: Path):
+    cells = [ToyCell("a"), ToyCell("b", breaks_at=2), ToyCell("c"), ToyCell("d")]
+    done: list[list[str]] = []
+
+    def look() -> None:
+        done.append([cell.name for cell in cells if result_of(cell, tmp_path) is not None])
+
+    with pytest.raises(ArithmeticError, match="planned failure of b"):
+        run_grid(cells, tmp_path, workers=1, finished=look)
+    assert done == [["a"], ["a", "c"]]
+    done.clear()
+    run_grid(cells, tmp_path, workers=1, finished=look)  # the last one of all is the result's
+    assert done == []
