@@ -26,12 +26,12 @@ EVERYTHING = "all"
 @dataclass
 class Quickstart:
     """Build the D-Clean bank, train the four arms that tell the story at a small budget, and report as they are done
-    (about five minutes on two cores)."""
+    (minutes on two cores)."""
 
     preset: PresetName = "quick"
     """quick: a narrower model, the paper's orderings in minutes; smoke: a check that everything runs."""
     seeds: str | None = None
-    """A count (3) or a list (0,4,7) of sources; by default source 0 alone."""
+    """A count (3) or a list (0,4,7) of sources; by default source 0 alone, which gives no intervals."""
     out: Path | None = None
     """Folder of the bank, the runs and the report; by default runs/quickstart, runs/quickstart-PRESET if not quick."""
     workers: int | None = None
