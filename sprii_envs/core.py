@@ -25,6 +25,7 @@ from sprii_envs.snapshots import load_generator, save_generator
 from sprii_envs.world import Array, Rollout, World, rollout, sensitivity
 
 ObsType = Literal["state", "pixels"]
+_FLOAT32 = np.dtype(np.float32)
 
 
 def _source(world: World, systems: Source | str | None) -> Source:
@@ -211,6 +212,7 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
         modes = self.metadata["render_modes"] if world.has_pictures else []
         self.metadata = {**self.metadata, "render_modes": modes, "render_fps": max(1, round(1.0 / world.dt))}
         self.render_mode = render_mode
+        self._steps_one = type(world).steps_one()
         self._keyed: np.random.Generator | None = None
         self._window: rendering.Window | None = None
 
@@ -257,9 +259,20 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
 
     def step(self, action: ArrayLike) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
         """One control step; the action (A,) is clipped to the legal range."""
-        self._needs_reset()
-        a = self.world.check_action(action, None)
-        reward, ending = self._slots.step(a)
+        if not self.running:
+            self._needs_reset()
+        slots, world = self._slots, self.world
+        # What a policy gives needs no more checks; this is the hot path of every program with one environment.
+        plain = type(action) is np.ndarray and action.dtype is _FLOAT32 and action.shape == (world.action_size,)
+        a = action if plain else world.check_action(action, None)[0]
+        if self._steps_one:
+            after, reward, terminated, truncated, info = slots.step_one(a.tolist())
+            if self.render_mode == "human":
+                self._show()
+            if self.obs_type == "state":
+                return np.array(world.observe_one(after), _FLOAT32), reward, terminated, truncated, info
+            return slots.observe()[0], reward, terminated, truncated, info
+        reward, ending = slots.step(a[None])
         if self.render_mode == "human":
             self._show()
         terminated = ending.terminated is not None and bool(ending.terminated[0])
