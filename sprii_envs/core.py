@@ -20,7 +20,17 @@ from sprii_envs.properties import (
     unknown_name,
     vary,
 )
-from sprii_envs.slots import ALL, Choice, Slots, Source, check_source, query_code, resolve, system_values
+from sprii_envs.slots import (
+    ALL,
+    Choice,
+    Slots,
+    Source,
+    check_source,
+    query_code,
+    resolve,
+    system_values,
+    unbatched,
+)
 from sprii_envs.snapshots import load_generator, save_generator
 from sprii_envs.world import Array, Rollout, World, rollout, sensitivity
 
@@ -255,7 +265,7 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
         self.running = True
         if self.render_mode == "human":
             self._show()
-        return self._slots.observe()[0], _unbatched(self._slots.info())
+        return self._slots.observe()[0], unbatched(self._slots.info())
 
     def step(self, action: ArrayLike) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
         """One control step; the action (A,) is clipped to the legal range."""
@@ -263,8 +273,10 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
             self._needs_reset()
         slots, world = self._slots, self.world
         # What a policy gives needs no more checks; this is the hot path of every program with one environment.
-        plain = type(action) is np.ndarray and action.dtype is _FLOAT32 and action.shape == (world.action_size,)
-        a = action if plain else world.check_action(action, None)[0]
+        if type(action) is np.ndarray and action.dtype is _FLOAT32 and action.shape == (world.action_size,):
+            a = action
+        else:
+            a = world.check_action(action, None)[0]
         if self._steps_one:
             after, reward, terminated, truncated, info = slots.step_one(a.tolist())
             if self.render_mode == "human":
@@ -277,7 +289,7 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
             self._show()
         terminated = ending.terminated is not None and bool(ending.terminated[0])
         truncated = ending.truncated is not None and bool(ending.truncated[0])
-        info = _unbatched(ending.info) if ending.info else {}
+        info = unbatched(ending.info) if ending.info else {}
         return self._slots.observe()[0], float(reward[0]), terminated, truncated, info
 
     def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
@@ -344,12 +356,6 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
         if self._window is None:
             self._window = rendering.Window(self.world.name, self.metadata["render_fps"])
         self._window.show(self._pictures()[0])
-
-
-def _unbatched(info: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Slot 0 of batched infos, scalars as Python ones, which vector environments batch by type."""
-    first = {name: value[0] for name, value in info.items()}
-    return {name: v.item() if isinstance(v, np.generic) else v for name, v in first.items() if v is not None}
 
 
 def _first(array: NDArray[Any]) -> Any:

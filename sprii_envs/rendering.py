@@ -60,7 +60,7 @@ def discs(centres: Sequence[NDArray[np.float64]], radius: float, greys: Sequence
     height, width = size
     n, kinds = len(centres[0]), len(centres)
     if n == 1:
-        return [_disc_of_one(*c[0].tolist(), radius, grey, size) for c, grey in zip(centres, greys, strict=True)]
+        return [_disc_of_one(c[0].tolist(), radius, grey, size) for c, grey in zip(centres, greys, strict=True)]
     span = int(2.0 * radius + 1.0) + 1
     rows, columns = min(span, height), min(span, width)
     # (2, kinds, n): x of every disc, then y. Far outside, the exact place does not matter: it is kept where integers
@@ -80,9 +80,9 @@ def discs(centres: Sequence[NDArray[np.float64]], radius: float, greys: Sequence
     return [Patch(pixel[i], _frames_first(value[:, :, i])) for i in range(kinds)]
 
 
-def _disc_of_one(x: float, y: float, radius: float, grey: int, size: Size) -> Patch:
+def _disc_of_one(centre: Sequence[float], radius: float, grey: int, size: Size) -> Patch:
     """One disc in one frame, as `discs` draws it: where it is in Python's numbers, its pixels in NumPy's."""
-    height, width = size
+    (x, y), (height, width) = centre, size
     span = int(2.0 * radius + 1.0) + 1
     rows, columns = min(span, height), min(span, width)
     x, y = min(max(x, -span), width + span), min(max(y, -span), height + span)
@@ -127,9 +127,7 @@ _FAR = 1e5
 """Pixels; beyond it the exact place of an end does not matter, and float32 is not exact enough."""
 
 
-def _capsule_of_one(
-    start: Sequence[float], end: Sequence[float], radius: float, grey: int, size: Size
-) -> Patch:
+def _capsule_of_one(start: Sequence[float], end: Sequence[float], radius: float, grey: int, size: Size) -> Patch:
     """One capsule in one frame, as `_capsules` draws it; the names are those there."""
     height, width = size
     ax, ay, bx, by = (min(max(p, -_FAR), _FAR) for p in (*start, *end))

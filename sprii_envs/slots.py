@@ -390,3 +390,9 @@ def query_code(query: Any, world: World) -> int:
     if not isinstance(query, str) or query not in world.queries:
         raise unknown_name(f"query of {world.name}", query, world.queries)
     return world.queries.index(query)
+
+
+def unbatched(info: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Slot 0 of batched infos, scalars as Python ones, which vector environments batch by type."""
+    first = {name: value[0] for name, value in info.items()}
+    return {name: v.item() if isinstance(v, np.generic) else v for name, v in first.items() if v is not None}

@@ -178,7 +178,13 @@ def _substeps_one(
     state: Sequence[float], push: tuple[float, float], keep: float, c: Sequence[float], scene: Scene
 ) -> tuple[tuple[float, ...], bool, float]:
     """`_substeps` of one system, bit for bit."""
-    h, sqrt, wide, far, reach = scene.dt / scene.substeps, math.sqrt, scene.finger_limit, scene.object_limit, scene.reach
+    h, sqrt, wide, far, reach = (
+        scene.dt / scene.substeps,
+        math.sqrt,
+        scene.finger_limit,
+        scene.object_limit,
+        scene.reach,
+    )
     stiffness, damping, inverse_mass = c
     damping, gain, finger_gain = damping / h, h * h * inverse_mass, -h * h / scene.finger_mass
     x, y, ox, oy = state[0], state[1], state[4], state[5]
