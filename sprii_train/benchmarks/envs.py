@@ -6,9 +6,9 @@
 
 Each row is the median over repeated timings after a warm-up; rows take turns within a repeat, so that a busy machine
 slows all of them alike. Rows of one environment, which keep one core busy, count the process's CPU time, which what
-else runs does not change; the others, some with threads of their own, count the time that passes. Actions are drawn beforehand; resets, autoresets and everything `step` returns are included.
-A frame is one pixel observation: of ours two grayscale channels, of the peers what they give. A peer that is not
-installed is named and left out.
+else runs does not change; the others, some with threads of their own, count the time that passes. Actions are drawn
+beforehand; resets, autoresets and everything `step` returns are included. A frame is one pixel observation: of ours two
+grayscale channels, of the peers what they give. A peer that is not installed is named and left out.
 """
 
 import os
