@@ -1,4 +1,4 @@
-"""Kills and damage of anything that is kept on disk: what a reader then gets is the old, the new, or one clear error."""
+"""Kills and damage of anything that is kept on disk: what a reader then gets is the old, the new, or a clear error."""
 
 import hashlib
 import os

@@ -27,8 +27,8 @@ from sprii_train.reports.page import Page, Table, write_page
 
 sys.path.append(str(Path(__file__).parents[1] / "envs"))
 
-from faults import NAME, Kept, damaged_everywhere, killed_everywhere  # noqa: E402
-from kills import kills  # noqa: E402
+from faults import NAME, Kept, damaged_everywhere, killed_everywhere
+from kills import kills
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")]
 CONFIG = TrainConfig(steps=5, warmup=0, precision="fp32")
@@ -133,7 +133,8 @@ def read_cell(path: Path) -> object:
 
 
 EVERY = [
-    Kept("learner", lambda path, seed: checkpoints.save(learner(seed), path), lambda p: arrays(checkpoints.load(p)), True),
+    Kept("learner", lambda path, seed: checkpoints.save(learner(seed), path),
+         lambda path: arrays(checkpoints.load(path)), over=True),
     Kept("training state", state, read_state, over=True),
     Kept("experience", experience, read_experience, over=True),
     Kept("evaluation", evaluation, read_evaluation, over=True),
