@@ -6,6 +6,7 @@ pytest -m slow -s tests/envs/test_faults_of_stores.py     # prints the counts
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def record(path: Path, seed: int) -> None:
             recording.append(arrays, episode=f"e{i}", system=f"s{i}", split="test" if i == 2 else "train")
 
 
-def checked(path: Path) -> dict[str, object]:
+def checked(path: Path) -> dict[str, Any]:
     return contents(RecordedBank(path, verify=True))
 
 
@@ -97,7 +98,7 @@ def histories(path: Path, seed: int) -> None:
     write_histories(path, protocol, partners, "here", played)
 
 
-def read_histories(path: Path) -> dict[str, object]:
+def read_histories(path: Path) -> dict[str, Any]:
     pytest.importorskip("jaxmarl")
     from sprii_envs.overcooked.bank import HistoryBank
 
@@ -125,7 +126,7 @@ def table(path: Path, seed: int) -> None:
     EpisodeTable({"episode": [4, 2], "system": ["a", "b"], "length": [3, 5], "mass": [0.5, 1.0 + seed]}).save(path)
 
 
-def read_table(path: Path) -> dict[str, object]:
+def read_table(path: Path) -> dict[str, Any]:
     found = EpisodeTable.load(path)
     return {name: found[name] for name in found.columns}
 

@@ -104,7 +104,7 @@ IDS = ["sprii/Pendulum-v0", "sprii/D-Clean-v0", "sprii/PokeWorld-v0", "sprii/Spr
 def test_environments_refuse_in_one_line_and_go_on(id: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     counts, wrong = Counter(), []
-    one = gym.make(id, obs_type="state").unwrapped
+    one: Any = gym.make(id, obs_type="state").unwrapped
     names = [name for name in parameters(type(one)) if name not in ("max_episode_steps", "world")]
     wrong += attempts(type(one), names, counts)
     one.reset(seed=1)

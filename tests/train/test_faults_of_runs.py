@@ -27,8 +27,8 @@ from sprii_train.reports.page import Page, Table, write_page
 
 sys.path.append(str(Path(__file__).parents[1] / "envs"))
 
-from faults import NAME, Kept, damaged_everywhere, killed_everywhere
-from kills import kills
+from faults import NAME, Kept, damaged_everywhere, killed_everywhere  # pyright: ignore[reportMissingImports]
+from kills import kills  # pyright: ignore[reportMissingImports]
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")]
 CONFIG = TrainConfig(steps=5, warmup=0, precision="fp32")
