@@ -20,11 +20,22 @@ from sprii_envs.properties import (
     unknown_name,
     vary,
 )
-from sprii_envs.slots import ALL, Choice, Slots, Source, check_source, query_code, resolve, system_values
+from sprii_envs.slots import (
+    ALL,
+    Choice,
+    Slots,
+    Source,
+    check_source,
+    query_code,
+    resolve,
+    system_values,
+    unbatched,
+)
 from sprii_envs.snapshots import load_generator, save_generator
 from sprii_envs.world import Array, Rollout, World, rollout, sensitivity
 
 ObsType = Literal["state", "pixels"]
+_FLOAT32 = np.dtype(np.float32)
 
 
 def _source(world: World, systems: Source | str | None) -> Source:
@@ -211,6 +222,7 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
         modes = self.metadata["render_modes"] if world.has_pictures else []
         self.metadata = {**self.metadata, "render_modes": modes, "render_fps": max(1, round(1.0 / world.dt))}
         self.render_mode = render_mode
+        self._steps_one = type(world).steps_one()
         self._keyed: np.random.Generator | None = None
         self._window: rendering.Window | None = None
 
@@ -253,18 +265,31 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
         self.running = True
         if self.render_mode == "human":
             self._show()
-        return self._slots.observe()[0], _unbatched(self._slots.info())
+        return self._slots.observe()[0], unbatched(self._slots.info())
 
     def step(self, action: ArrayLike) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
         """One control step; the action (A,) is clipped to the legal range."""
-        self._needs_reset()
-        a = self.world.check_action(action, None)
-        reward, ending = self._slots.step(a)
+        if not self.running:
+            self._needs_reset()
+        slots, world = self._slots, self.world
+        # What a policy gives needs no more checks; this is the hot path of every program with one environment.
+        if type(action) is np.ndarray and action.dtype is _FLOAT32 and action.shape == (world.action_size,):
+            a = action
+        else:
+            a = world.check_action(action, None)[0]
+        if self._steps_one:
+            after, reward, terminated, truncated, info = slots.step_one(a.tolist())
+            if self.render_mode == "human":
+                self._show()
+            if self.obs_type == "state":
+                return np.array(world.observe_one(after), _FLOAT32), reward, terminated, truncated, info
+            return slots.observe()[0], reward, terminated, truncated, info
+        reward, ending = slots.step(a[None])
         if self.render_mode == "human":
             self._show()
         terminated = ending.terminated is not None and bool(ending.terminated[0])
         truncated = ending.truncated is not None and bool(ending.truncated[0])
-        info = _unbatched(ending.info) if ending.info else {}
+        info = unbatched(ending.info) if ending.info else {}
         return self._slots.observe()[0], float(reward[0]), terminated, truncated, info
 
     def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
@@ -331,12 +356,6 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
         if self._window is None:
             self._window = rendering.Window(self.world.name, self.metadata["render_fps"])
         self._window.show(self._pictures()[0])
-
-
-def _unbatched(info: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Slot 0 of batched infos, scalars as Python ones, which vector environments batch by type."""
-    first = {name: value[0] for name, value in info.items()}
-    return {name: v.item() if isinstance(v, np.generic) else v for name, v in first.items() if v is not None}
 
 
 def _first(array: NDArray[Any]) -> Any:

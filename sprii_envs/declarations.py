@@ -25,6 +25,9 @@ FUNCTIONS: Mapping[str, tuple[tuple[str, ...], str]] = MappingProxyType(
         "reward": (("state", "force", "after"), "rewards (N,) float64"),
         "end": (("after", "extras"), "an Ending"),
         "observe": (("state",), "observations (N, O) float32"),
+        "constants_of_one": (("prepared",), "what step_one needs of the constants of one system"),
+        "step_one": (("state", "action", "constants"), "(state (S,), reward, terminated, truncated, info) in numbers"),
+        "observe_one": (("state",), "the numbers (O,) that observe rounds"),
         "patches": (("state", "size"), "a list of Patch"),
         "picture": (("state", "values", "size"), "(N, H, W, 3) uint8"),
     }

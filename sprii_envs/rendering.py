@@ -6,6 +6,7 @@ or pixels. Pixel (row i, column j) covers [j, j+1) × [i, i+1) in pixel coordina
 ½).
 """
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -58,6 +59,8 @@ def discs(centres: Sequence[NDArray[np.float64]], radius: float, greys: Sequence
     """Several kinds of disc of one radius in each frame, as `disc` would draw each, in one go."""
     height, width = size
     n, kinds = len(centres[0]), len(centres)
+    if n == 1:
+        return [_disc_of_one(c[0].tolist(), radius, grey, size) for c, grey in zip(centres, greys, strict=True)]
     span = int(2.0 * radius + 1.0) + 1
     rows, columns = min(span, height), min(span, width)
     # (2, kinds, n): x of every disc, then y. Far outside, the exact place does not matter: it is kept where integers
@@ -77,6 +80,21 @@ def discs(centres: Sequence[NDArray[np.float64]], radius: float, greys: Sequence
     return [Patch(pixel[i], _frames_first(value[:, :, i])) for i in range(kinds)]
 
 
+def _disc_of_one(centre: Sequence[float], radius: float, grey: int, size: Size) -> Patch:
+    """One disc in one frame, as `discs` draws it: where it is in Python's numbers, its pixels in NumPy's."""
+    (x, y), (height, width) = centre, size
+    span = int(2.0 * radius + 1.0) + 1
+    rows, columns = min(span, height), min(span, width)
+    x, y = min(max(x, -span), width + span), min(max(y, -span), height + span)
+    left = min(max(math.ceil(x - (radius + 1.0)), 0), width - columns)
+    top = min(max(math.ceil(y - (radius + 1.0)), 0), height - rows)
+    across, down = _steps(columns) + (left + (0.5 - x)), _column(rows) + (top + (0.5 - y))
+    across *= across
+    down *= down
+    value = _grey(down + across, radius, float(grey))
+    return Patch(_window(rows, columns, width)[None] + (top * width + left), value.reshape(1, -1))
+
+
 @lru_cache(maxsize=64)
 def _disc_bounds(rows: int, columns: int, span: int, size: Size) -> tuple[NDArray[np.float64], ...]:
     """For x and y: how far out a centre is kept, the last legal corner of a window, and pixels from one to the next."""
@@ -91,6 +109,8 @@ def segment(start: NDArray[np.float64], end: NDArray[np.float64], radius: float,
     Coverage falls linearly over one pixel, as in `disc`. A capsule is rasterised along its longer axis, only as
     wide as it is thick; unless the image is square, the flat and the steep ones are a patch each.
     """
+    if len(start) == 1:
+        return [_capsule_of_one(start[0].tolist(), end[0].tolist(), radius, grey, size)]
     start, end = _clamp(start.T, -_FAR, _FAR), _clamp(end.T, -_FAR, _FAR)
     half = 0.5 * (end - start)
     middle = start + half
@@ -105,6 +125,53 @@ def segment(start: NDArray[np.float64], end: NDArray[np.float64], radius: float,
 
 _FAR = 1e5
 """Pixels; beyond it the exact place of an end does not matter, and float32 is not exact enough."""
+
+
+def _capsule_of_one(start: Sequence[float], end: Sequence[float], radius: float, grey: int, size: Size) -> Patch:
+    """One capsule in one frame, as `_capsules` draws it; the names are those there."""
+    height, width = size
+    ax, ay, bx, by = (min(max(p, -_FAR), _FAR) for p in (*start, *end))
+    half, half_across = 0.5 * (bx - ax), 0.5 * (by - ay)
+    middle, middle_across = ax + half, ay + half_across
+    long_pixels, short_pixels, along, across = width, height, 1, width
+    if abs(half_across) > abs(half):
+        long_pixels, short_pixels, along, across = height, width, width, 1
+        half, half_across, middle, middle_across = half_across, half, middle_across, middle
+    extent, reach = abs(half), radius + 0.5
+    wide = reach * 2.0**0.5
+    columns = min(int(min(2.0 * extent, long_pixels) + 2.0 * reach) + 1, long_pixels)
+    lines = min(int(2.0 * wide) + 1, short_pixels)
+    length = math.sqrt(half * half + half_across * half_across)
+    ea, eb = (1.0, 0.0) if length < 1e-9 else (half / length, half_across / length)
+    left = min(max(math.ceil(middle - extent - (reach + 0.5)), 0), long_pixels - columns)
+    u = _steps_of(columns, 1) + (left + 0.5)
+    u -= middle
+    top = np.minimum(np.maximum(u, -extent), extent)
+    top *= eb / ea
+    top += middle_across - (wide + 0.5)
+    np.ceil(top, out=top)
+    np.maximum(top, 0.0, out=top)
+    np.minimum(top, float(short_pixels - lines), out=top)
+    corner = top.astype(np.intp)
+    top += 0.5 - middle_across
+    v = _column(lines) + top.astype(np.float32)
+    u = u.astype(np.float32)
+    beyond = v * eb
+    beyond += u * ea
+    np.abs(beyond, out=beyond)
+    beyond -= length
+    _clamp_into(beyond, 0.0, _FAR)
+    beyond *= beyond
+    v *= ea
+    u *= eb
+    v -= u
+    v *= v
+    v += beyond
+    corner *= across
+    corner += _steps_of(columns, along)
+    corner += left * along
+    pixel = corner + _column_of(lines, across)
+    return Patch(pixel.reshape(1, -1), _grey(v, radius, float(grey)).reshape(1, -1))
 
 
 def _capsules(
@@ -198,6 +265,16 @@ def _steps(count: int) -> NDArray[np.float32]:
 @lru_cache(maxsize=256)
 def _steps_of(count: int, stride: int) -> NDArray[np.intp]:
     return np.arange(count) * stride
+
+
+@lru_cache(maxsize=256)
+def _column(count: int) -> NDArray[np.float32]:
+    return _steps(count)[:, None]
+
+
+@lru_cache(maxsize=256)
+def _column_of(count: int, stride: int) -> NDArray[np.intp]:
+    return _steps_of(count, stride)[:, None]
 
 
 @lru_cache(maxsize=256)

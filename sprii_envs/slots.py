@@ -22,7 +22,7 @@ from sprii_envs.properties import (
     unknown_name,
 )
 from sprii_envs.randomness import STATE, SYSTEM, streams
-from sprii_envs.world import Array, Ending, World
+from sprii_envs.world import Array, Ending, Moved, World
 
 Rows = slice | NDArray[np.intp]
 Source = SystemSet | SystemDistribution
@@ -156,6 +156,7 @@ class Slots:
         """Index into `world.queries` of each slot's kind of start, −1 for the default."""
         self.state = self.previous = self.start = np.zeros((n, len(world.state_names)), np.float64, order="F")
         self.prepared: Any = None
+        self._of_one: Any = None
         # Patches of the present and the previous states, once they have been drawn; and the slots reset since the last
         # step, whose previous frame is the present one.
         self._present: list[rendering.Patch] | None = None
@@ -204,6 +205,19 @@ class Slots:
         self.previous, self.state = self.state, after
         self._before, self._present, self._fresh = self._present, None, None
         return reward, ending
+
+    def step_one(self, action: list[float]) -> Moved:
+        """`step` of the one slot there is, in Python's numbers, for a world that `steps_one`."""
+        world = self.world
+        if self._of_one is None:
+            self._of_one = world.constants_of_one(self.prepared)
+        for component in action:
+            if component != component:
+                world.checked_force(np.array([action], np.float32))
+        moved = world.step_one(self.state.tolist()[0], action, self._of_one)
+        self.previous, self.state = self.state, np.array((moved[0],))
+        self._before, self._present, self._fresh = self._present, None, None
+        return moved
 
     def observe(self) -> NDArray[Any]:
         """Observations of every slot, a new array: (N, O) float32 or (N, H, W, 2) uint8."""
@@ -257,7 +271,8 @@ class Slots:
     def copy_of(self, slot: int) -> "Slots":
         """A copy of one slot, to be read."""
         one = copy.copy(self)
-        one.n, one.prepared, one._present, one._before, one._fresh = 1, None, None, None, None
+        one.n, one.prepared, one._of_one = 1, None, None
+        one._present = one._before = one._fresh = None
         for name in self._SAVED:
             setattr(one, name, getattr(self, name)[slot : slot + 1].copy())
         return one
@@ -331,6 +346,7 @@ class Slots:
 
     def _prepare(self, rows: Rows) -> None:
         """Make the constants of some slots those of their present values, in what there already is."""
+        self._of_one = None
         if self.prepared is None:
             self.prepared = self.world.prepare(self.values)
         else:
@@ -374,3 +390,9 @@ def query_code(query: Any, world: World) -> int:
     if not isinstance(query, str) or query not in world.queries:
         raise unknown_name(f"query of {world.name}", query, world.queries)
     return world.queries.index(query)
+
+
+def unbatched(info: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Slot 0 of batched infos, scalars as Python ones, which vector environments batch by type."""
+    first = {name: value[0] for name, value in info.items()}
+    return {name: v.item() if isinstance(v, np.generic) else v for name, v in first.items() if v is not None}

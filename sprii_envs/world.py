@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,6 +21,9 @@ from sprii_envs.properties import PersistentProperties, SystemDistribution
 
 Array = NDArray[np.float64]
 Extras = dict[str, NDArray[Any]]
+Numbers = Sequence[float]
+Moved = tuple[Numbers, float, bool, bool, dict[str, Any]]
+"""What one step of one system gives: the state after it, its reward, terminated, truncated, a new dict for the info."""
 Policy = Callable[[int, Array], NDArray[np.float32]]
 """Actions (N, A) of step t from the states (N, S) it starts in; a pure function of both."""
 
@@ -132,6 +136,34 @@ class World(ABC):
     def end(self, after: Array, extras: Extras) -> Ending:
         """Whether and why the episode ends in `after`; the time limit is not the world's business."""
         return Ending()
+
+    def step_one(self, state: Numbers, action: Numbers, constants: Any) -> Moved:
+        """Of one system, in Python's numbers: what `force`, `step`, `reward` and `end` give, bit for bit, and faster.
+
+        Optional, with `constants_of_one`, and `observe_one` where there is an `observe`: the single environment calls
+        it with the state (S,), an action (A,) without NaN, and the system's constants.
+        """
+        raise NotImplementedError
+
+    def constants_of_one(self, prepared: Any) -> Any:
+        """What `step_one` needs of the constants that `prepare` gave for one system; picklable, never written to."""
+        raise NotImplementedError
+
+    def observe_one(self, state: Numbers) -> Numbers:
+        """The numbers (O,) that `observe` rounds to float32, of one state."""
+        return state
+
+    @classmethod
+    @cache
+    def steps_one(cls) -> bool:
+        """Whether `step_one` holds: nothing that it stands for is replaced in a class below its own."""
+        depth = {name: next(i for i, k in enumerate(cls.__mro__) if name in vars(k)) for name in dir(World)}
+        stands_for = ("constants_of_one", "prepare", "update", "force", "checked_force", "step", "reward", "end")
+        return (
+            cls.step_one is not World.step_one
+            and all(depth["step_one"] <= depth[name] for name in stands_for)
+            and depth["observe_one"] <= depth["observe"]
+        )
 
     def success(self, states: Array) -> NDArray[np.bool_] | None:
         """Whether each whole episode (N, T+1, S) solved the task, (N,); None where the world does not say."""

@@ -10,8 +10,8 @@ from sprii_envs import rendering
 from sprii_envs.arguments import integer, number, shown
 from sprii_envs.declarations import FUNCTIONS, check_declarations
 from sprii_envs.effects import without_effect
-from sprii_envs.slots import check_infos
-from sprii_envs.world import Array, Ending, World
+from sprii_envs.slots import check_infos, unbatched
+from sprii_envs.world import Array, Ending, Moved, World
 
 _SIZE = (16, 24)
 _checked: set[type[World]] = set()
@@ -100,7 +100,29 @@ class _Trial:
                 self._finite("step", f"the signal {name!r}", extras[name])
         self._end(after, extras)
         self._observe(after)
+        self._one(state, rng)
         return after
+
+    def _one(self, state: Array, rng: np.random.Generator) -> None:
+        """`step_one` and `observe_one`, where there are any, beside what they stand for."""
+        world = self.world
+        if not type(world).steps_one():
+            return
+        action = rng.uniform(-1.5, 1.5, (self.n, world.action_size)).astype(np.float32)
+        action[0], action[1] = np.inf, -np.inf
+        for row in (slice(i, i + 1) for i in range(self.n)):
+            prepared = world.prepare(self.values[row].copy())
+            wanted = moved_by_arrays(world, state[row].copy(), action[row], prepared)
+            try:
+                constants = world.constants_of_one(prepared)
+                moved = world.step_one(state[row].tolist()[0], action[row].tolist()[0], constants)
+                seen = np.array([world.observe_one(moved[0])], np.float32)
+            except Exception as error:
+                raise ValueError(f"{world.name}.step_one fails: {type(error).__name__}: {error}") from error
+            if (list(moved[0]), *moved[1:]) != wanted:
+                raise self._error("step_one", shown(moved), f"what force, step, reward and end give, {shown(wanted)}")
+            if not _equal(seen, world.observe(np.array([moved[0]]))):
+                raise self._error("observe_one", f"{seen[0]}", "what observe gives")
 
     def _finite(self, function: str, what: str, numbers: NDArray[Any]) -> None:
         if (broken := ~np.isfinite(numbers)).any():
@@ -295,6 +317,16 @@ class _Trial:
 
     def _error(self, name: str, returned: str, legal: str) -> ValueError:
         return ValueError(f"{self.world.name}.{name} returned {returned}; legal: {legal}")
+
+
+def moved_by_arrays(world: World, state: Array, action: NDArray[np.float32], prepared: Any) -> Moved:
+    """What `step_one` is to return of one system: from states (1, S) and actions (1, A), by the functions of many."""
+    force = world.force(action)
+    after, extras = world.step(state, force, prepared)
+    ending = world.end(after, extras)
+    terminated, truncated = (flag is not None and bool(flag[0]) for flag in (ending.terminated, ending.truncated))
+    reward = float(world.reward(state, force, after)[0])
+    return after.tolist()[0], reward, terminated, truncated, unbatched(ending.info)
 
 
 def _rows(value: Any, rows: NDArray[np.intp], n: int, order: Callable[..., Any] = np.ascontiguousarray) -> Any:

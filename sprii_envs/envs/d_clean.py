@@ -10,7 +10,7 @@ from sprii_envs import rendering
 from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
 from sprii_envs.physics import inertial
 from sprii_envs.properties import PersistentProperties, PersistentProperty
-from sprii_envs.world import Array, Extras, World, check_constants
+from sprii_envs.world import Array, Extras, Moved, Numbers, World, check_constants
 
 PROPERTIES = PersistentProperties(
     [
@@ -92,6 +92,17 @@ class DClean(World):
         cost += effort
         total = cost[:, 0] + cost[:, 1]
         return np.negative(total, out=total)
+
+    def constants_of_one(self, prepared: inertial.Coefficients) -> tuple[float, ...]:
+        """Decay, travel, kick and shift."""
+        return tuple(float(c[0, 0]) for c in prepared)
+
+    def step_one(self, state: Numbers, action: Numbers, constants: tuple[float, ...]) -> Moved:
+        """`force`, `step` and `reward` of one system."""
+        fx, fy = (self.force_limit * (-1.0 if a < -1.0 else 1.0 if a > 1.0 else a) for a in action)
+        x, y, vx, vy = after = inertial.step_one(state, (fx, fy), constants)
+        along, across = 0.1 * (vx * vx) + x * x + fx * fx * 0.001, 0.1 * (vy * vy) + y * y + fy * fy * 0.001
+        return after, -(along + across), False, False, {}
 
     def patches(self, state: Array, size: rendering.Size) -> list[rendering.Patch]:
         """One disc at the position; neither velocity nor drag shows in a frame."""

@@ -13,7 +13,7 @@ from sprii_envs import rendering
 from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
 from sprii_envs.physics import pendulum
 from sprii_envs.properties import PersistentProperties, PersistentProperty, SystemDistribution
-from sprii_envs.world import Array, Extras, World, check_constants
+from sprii_envs.world import Array, Extras, Moved, Numbers, World, check_constants
 
 PROPERTIES = PersistentProperties(
     [
@@ -142,6 +142,24 @@ class Pendulum(World):
         square *= 0.001 / (self.torque_limit * self.torque_limit)
         cost += square
         return np.negative(cost, out=cost)
+
+    def constants_of_one(self, prepared: pendulum.Coefficients) -> tuple[float, float]:
+        """Velocity gained at sin θ = 1, and per newton metre."""
+        return float(prepared.gravity[0]), float(prepared.torque[0])
+
+    def step_one(self, state: Numbers, action: Numbers, constants: tuple[float, float]) -> Moved:
+        """`force`, `step` and `reward` of one system."""
+        (angle, velocity), (a,), limit = state, action, self.torque_limit
+        torque = (-1.0 if a < -1.0 else 1.0 if a > 1.0 else a) * limit
+        after = pendulum.step_one(angle, velocity, torque, constants, self.dt, self.speed_limit)
+        turned = pendulum.wrap_one(angle)
+        cost = turned * turned + velocity * velocity * 0.1 + torque * torque * (0.001 / (limit * limit))
+        return after, -cost, False, False, {}
+
+    def observe_one(self, state: Numbers) -> Numbers:
+        """(cos θ, sin θ, θ̇)."""
+        angle, velocity = state
+        return np.cos(angle), np.sin(angle), velocity
 
     def success(self, states: Array) -> NDArray[np.bool_] | None:
         """Upright, within 60°, in all of the last 100 states; None of shorter episodes, which cannot show it."""

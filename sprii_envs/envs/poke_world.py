@@ -1,9 +1,10 @@
 """PokeWorld: a finger pushes an object of unknown mass, drag and contact stiffness (`app:poke-profile`)."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from sprii_envs.arguments import check, integer
 from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
 from sprii_envs.physics import poke
 from sprii_envs.properties import PersistentProperties, PersistentProperty
-from sprii_envs.world import Array, Ending, Extras, World, check_constants
+from sprii_envs.world import Array, Ending, Extras, Moved, Numbers, World, check_constants
 
 PROPERTIES = PersistentProperties(
     [
@@ -177,6 +178,20 @@ class PokeWorld(World):
         cost = 0.0001 * (effort[:, 0] + effort[:, 1])
         cost += np.sqrt(x * x + y * y)
         return np.negative(cost, out=cost)
+
+    def constants_of_one(self, prepared: poke.Coefficients) -> tuple[Any, ...]:
+        """The coefficients as numbers."""
+        return tuple(c[0].tolist() for c in prepared)
+
+    def step_one(self, state: Numbers, action: Numbers, constants: tuple[Any, ...]) -> Moved:
+        """`force`, `step`, `reward` and `end` of one system."""
+        limit, (a, b) = self.force_limit, action
+        fx = (-1.0 if a < -1.0 else 1.0 if a > 1.0 else a) * limit
+        fy = (-1.0 if b < -1.0 else 1.0 if b > 1.0 else b) * limit
+        after, contact, push = poke.step_one(state, (fx, fy), constants, self._scene)
+        x, y = after[4] - self.goal_x, after[5] - self.goal_y
+        cost = 0.0001 * (fx * fx + fy * fy) + math.sqrt(x * x + y * y)
+        return after, -cost, False, False, {"contact": contact, "contact_force": float(np.float32(push))}
 
     def end(self, after: Array, extras: Extras) -> Ending:
         """Never ends; every step reports the contact."""

@@ -1,7 +1,8 @@
 """SpringWorld: two balls and a spring in the plane, seen from above (`app:spring-profile`)."""
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from sprii_envs import rendering
 from sprii_envs.envs.base import WorldEnv, WorldVectorEnv
 from sprii_envs.physics import spring
 from sprii_envs.properties import PersistentProperties, PersistentProperty
-from sprii_envs.world import Array, Ending, Extras, World, check_constants
+from sprii_envs.world import Array, Ending, Extras, Moved, Numbers, World, check_constants
 
 PROPERTIES = PersistentProperties(
     [
@@ -144,6 +145,26 @@ class SpringWorld(World):
         squares, effort = after[:, 4:] * after[:, 4:], force * force
         speeds = squares[:, 0] + squares[:, 1] + squares[:, 2] + squares[:, 3]
         return -(cx * cx + cy * cy + 0.1 * speeds + 0.001 * (effort[:, 0] + effort[:, 1]))
+
+    def constants_of_one(self, prepared: spring.Coefficients) -> tuple[Any, ...]:
+        """The coefficients as numbers, and the substeps."""
+        return spring.numbers_of_one(prepared)
+
+    def step_one(self, state: Numbers, action: Numbers, constants: Any) -> Moved:
+        """`force`, `step`, `reward` and `end` of one system."""
+        fx, fy = (-1e100 if a < -1e100 else 1e100 if a > 1e100 else a for a in action)
+        scale = self.force_limit / max(math.sqrt(fx * fx + fy * fy), 1.0)
+        fx, fy = fx * scale, fy * scale
+        after = x1, y1, x2, y2, *velocities = spring.step_one(state, (fx, fy), constants, self.dt)
+        cx, cy, (a, b, c, d) = 0.5 * (x1 + x2), 0.5 * (y1 + y2), velocities
+        speeds = a * a + b * b + c * c + d * d
+        reward = -(cx * cx + cy * cy + 0.1 * speeds + 0.001 * (fx * fx + fy * fy))
+        limit, dx, dy = 0.5 * self.view_width - self.disc_radius - self.view_margin, x2 - x1, y2 - y1
+        if abs(x1) > limit or abs(y1) > limit or abs(x2) > limit or abs(y2) > limit:
+            return after, reward, False, True, {"reason": "out of view"}
+        if dx * dx + dy * dy <= self.closest * self.closest:
+            return after, reward, False, True, {"reason": "too close"}
+        return after, reward, False, False, {}
 
     def end(self, after: Array, extras: Extras) -> Ending:
         """Truncated once a disc comes within `view_margin` of the frame's edge, or the balls within `closest`."""

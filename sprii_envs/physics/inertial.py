@@ -8,6 +8,7 @@ For a force that is constant over a step the solution is closed:
     φ1 = dt·(1 − e^{−a})/a,   φ2 = dt²·(a − 1 + e^{−a})/a².
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -51,3 +52,14 @@ def step(state: Array, force: Array, c: Coefficients) -> Array:
     np.multiply(c.decay, velocity, out=new_velocity)
     new_velocity += c.kick * force
     return after
+
+
+def step_one(state: Sequence[float], force: tuple[float, float], c: Sequence[float]) -> tuple[float, ...]:
+    """`step` of one system, bit for bit: state (4,), force (2,), its decay, travel, kick and shift."""
+    (x, y, vx, vy), (fx, fy), (decay, travel, kick, shift) = state, force, c
+    return (
+        travel * vx + x + shift * fx,
+        travel * vy + y + shift * fy,
+        decay * vx + kick * fx,
+        decay * vy + kick * fy,
+    )

@@ -6,6 +6,7 @@ One step is semi-implicit Euler: the angle advances with the new velocity, which
 the environment's definition, not an approximation to be refined.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,16 @@ def step(state: Array, torque: Array, c: Coefficients, dt: float, speed_limit: f
     return after
 
 
+def step_one(
+    angle: float, velocity: float, torque: float, c: tuple[float, float], dt: float, speed_limit: float
+) -> tuple[float, float]:
+    """`step` of one system, bit for bit, with its coefficients as numbers."""
+    # NumPy's sine: that of `math` may differ from it in the last bit.
+    faster = float(np.sin(angle)) * c[0] + c[1] * torque + velocity
+    clipped = -speed_limit if faster < -speed_limit else speed_limit if faster > speed_limit else faster
+    return faster * dt + angle, clipped
+
+
 def wrap(angle: Array) -> Array:
     """Angles brought into (−π, π]."""
     turns = angle * (0.5 / np.pi)
@@ -49,6 +60,11 @@ def wrap(angle: Array) -> Array:
     turns *= -2.0 * np.pi
     turns += angle
     return turns
+
+
+def wrap_one(angle: float) -> float:
+    """`wrap` of one angle, bit for bit."""
+    return math.ceil(angle * (0.5 / math.pi) - 0.5) * (-2.0 * math.pi) + angle
 
 
 def success(states: Array, last: int = 100) -> NDArray[np.bool_]:

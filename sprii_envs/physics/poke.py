@@ -9,8 +9,9 @@ velocities, then the walls. Where neither contact nor a wall can be reached with
 closed form, the sum of the same recursion; a row's own state alone decides which path it takes.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,6 +131,103 @@ def step(
             before.take(rows, axis=3), push.take(rows, axis=1), some, scene
         )
     return after.reshape(8, n).T, touched, impulse
+
+
+def step_one(
+    state: Sequence[float], force: tuple[float, float], c: Sequence[Any], scene: Scene
+) -> tuple[tuple[float, ...], bool, float]:
+    """`step` of one system, bit for bit: state (8,), force (2,), its coefficients as numbers."""
+    dt, limits = scene.dt, (scene.finger_limit, scene.object_limit)
+    keep, (finger_travel, travel), (finger_decay, decay), slowing = c[:4]
+    x, y, vx, vy, ox, oy, ovx, ovy = state
+    push_x, push_y = force[0] * (1.0 / scene.finger_mass), force[1] * (1.0 / scene.finger_mass)
+    gain = 0.5 * dt * dt * (1.0 + 1.0 / scene.substeps)
+    after = (
+        vx * finger_travel + x + push_x * gain,
+        vy * finger_travel + y + push_y * gain,
+        vx * finger_decay + push_x * dt,
+        vy * finger_decay + push_y * dt,
+        ovx * travel + ox,
+        ovy * travel + oy,
+        ovx * decay,
+        ovy * decay,
+    )
+    # As in `eventful`, whose names these are.
+    bend = 0.125 * dt * dt
+    bend_x, bend_y = abs(push_x) * bend, abs(push_y) * bend
+    free = (
+        max(abs(x), abs(after[0])) + bend_x - limits[0] <= -_SLACK
+        and max(abs(y), abs(after[1])) + bend_y - limits[0] <= -_SLACK
+        and max(abs(ox), abs(after[4])) - limits[1] <= -_SLACK
+        and max(abs(oy), abs(after[5])) - limits[1] <= -_SLACK
+    )
+    if free:
+        gap_x, gap_y = ox - x, oy - y
+        chord_x, chord_y = after[4] - after[0] - gap_x, after[5] - after[1] - gap_y
+        nearest = -((gap_x * chord_x + gap_y * chord_y) / max(chord_x * chord_x + chord_y * chord_y, 1e-300))
+        nearest = 0.0 if nearest < 0.0 else 1.0 if nearest > 1.0 else nearest
+        gap_x, gap_y = gap_x + chord_x * nearest, gap_y + chord_y * nearest
+        bend *= slowing
+        reach = bend_x + abs(ovx) * bend + (bend_y + abs(ovy) * bend) + (scene.reach + _SLACK)
+        if not gap_x * gap_x + gap_y * gap_y < reach * reach:
+            return after, False, 0.0
+    return _substeps_one(state, (push_x, push_y), keep, c[4:], scene)
+
+
+def _substeps_one(
+    state: Sequence[float], push: tuple[float, float], keep: float, c: Sequence[float], scene: Scene
+) -> tuple[tuple[float, ...], bool, float]:
+    """`_substeps` of one system, bit for bit."""
+    h, sqrt, wide, far, reach = (
+        scene.dt / scene.substeps,
+        math.sqrt,
+        scene.finger_limit,
+        scene.object_limit,
+        scene.reach,
+    )
+    stiffness, damping, inverse_mass = c
+    damping, gain, finger_gain = damping / h, h * h * inverse_mass, -h * h / scene.finger_mass
+    x, y, ox, oy = state[0], state[1], state[4], state[5]
+    vx, vy, ovx, ovy = state[2] * h, state[3] * h, state[6] * h, state[7] * h
+    kick_x, kick_y, back = push[0] * (h * h), push[1] * (h * h), -scene.restitution
+    if abs(x) > wide:
+        x, vx = math.copysign(wide, x), vx * (back if x * vx > 0.0 else 1.0)
+    if abs(y) > wide:
+        y, vy = math.copysign(wide, y), vy * (back if y * vy > 0.0 else 1.0)
+    if abs(ox) > far:
+        ox, ovx = math.copysign(far, ox), ovx * (back if ox * ovx > 0.0 else 1.0)
+    if abs(oy) > far:
+        oy, ovy = math.copysign(far, oy), ovy * (back if oy * ovy > 0.0 else 1.0)
+    touched, total = False, 0.0
+    for _ in range(scene.substeps):
+        normal_x, normal_y = ox - x, oy - y
+        distance = sqrt(normal_x * normal_x + normal_y * normal_y)
+        depth = reach - distance
+        if depth > 0.0:
+            touched = True
+            distance = max(distance, 1e-150)
+            normal_x /= distance
+            normal_y /= distance
+            speed = (ovx - vx) * normal_x + (ovy - vy) * normal_y
+            root = sqrt(depth)
+            force = max(depth * root * stiffness - sqrt(root) * damping * speed, 0.0)
+            total += force
+            normal_x *= force
+            normal_y *= force
+            vx, vy = vx + kick_x + normal_x * finger_gain, vy + kick_y + normal_y * finger_gain
+            ovx, ovy = ovx * keep + normal_x * gain, ovy * keep + normal_y * gain
+        else:
+            vx, vy, ovx, ovy = vx + kick_x, vy + kick_y, ovx * keep, ovy * keep
+        x, y, ox, oy = x + vx, y + vy, ox + ovx, oy + ovy
+        if abs(x) > wide:
+            x, vx = math.copysign(wide, x), vx * back
+        if abs(y) > wide:
+            y, vy = math.copysign(wide, y), vy * back
+        if abs(ox) > far:
+            ox, ovx = math.copysign(far, ox), ovx * back
+        if abs(oy) > far:
+            oy, ovy = math.copysign(far, oy), ovy * back
+    return (x, y, vx / h, vy / h, ox, oy, ovx / h, ovy / h), touched, total / scene.substeps
 
 
 def _free(before: Array, push: Array, c: Coefficients, scene: Scene) -> Array:

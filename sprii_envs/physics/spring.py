@@ -81,12 +81,7 @@ def step(state: Array, force: Array, c: Coefficients, dt: float) -> Array:
     """Advance states (N, 8) = (x1, y1, x2, y2, vx1, vy1, vx2, vy2) by `dt` under forces (N, 2) in newtons on ball 1."""
     if len(state) == 1:
         after = np.empty_like(state)
-        row, (fx, fy) = state[0].tolist(), force[0].tolist()
-        points = [complex(row[i], row[i + 1]) for i in (0, 2, 4, 6)]
-        moved = _move(
-            points, complex(fx, fy), _Numbers._make(array[0].tolist() for array in c[:-1]), int(c.substeps[0]), dt
-        )
-        after[0] = [part for point in moved for part in (point.real, point.imag)]
+        after[0] = step_one(state[0].tolist(), force[0].tolist(), numbers_of_one(c), dt)
         return after
     if c.substeps.max() > 1:
         after = np.empty_like(state)
@@ -95,6 +90,17 @@ def step(state: Array, force: Array, c: Coefficients, dt: float) -> Array:
             after[rows] = _several(state[rows], force[rows], [field[rows] for field in c[:-1]], parts, dt)
         return after
     return _several(state, force, c[:-1], 1, dt)
+
+
+def step_one(state: Sequence[float], force: Sequence[float], c: "tuple[_Numbers, int]", dt: float) -> list[float]:
+    """`step` of one system, bit for bit: state (8,), force (2,), what `numbers_of_one` gave."""
+    points = [complex(state[i], state[i + 1]) for i in (0, 2, 4, 6)]
+    return [part for point in _move(points, complex(*force), *c, dt) for part in (point.real, point.imag)]
+
+
+def numbers_of_one(c: Coefficients) -> "tuple[_Numbers, int]":
+    """The constants of one system as numbers, and its substeps."""
+    return _Numbers._make(array[0].tolist() for array in c[:-1]), int(c.substeps[0])
 
 
 class _Numbers(NamedTuple):

@@ -31,9 +31,9 @@ class Relation:
             names = getattr(self, field)
             if isinstance(names, str):
                 raise TypeError(f"{field} must be a tuple of column names; write ({names!r},) for one column")
-            names = tuple(
-                str(name) if isinstance(name, str) else name for name in names
-            )  # no np.str_: its repr differs
+            if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+                raise TypeError(f"{field} must be a tuple of column names, got {names!r}")
+            names = tuple(str(name) for name in names)  # no np.str_: its repr differs
             if len(set(names)) != len(names):
                 raise ValueError(f"{field} names a column twice: {names}")
             object.__setattr__(self, field, names)

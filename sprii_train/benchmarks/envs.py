@@ -2,11 +2,13 @@
 
     sprii benchmark envs                 # a table
     sprii benchmark envs --json out.json # and the numbers
+    sprii benchmark envs --n 1           # one environment at a time
 
 Each row is the median over repeated timings after a warm-up; rows take turns within a repeat, so that a busy machine
-slows all of them alike. Actions are drawn beforehand; resets, autoresets and everything `step` returns are included.
-A frame is one pixel observation: of ours two grayscale channels, of the peers what they give. A peer that is not
-installed is named and left out.
+slows all of them alike. Rows of one environment, which keep one core busy, count the process's CPU time, which what
+else runs does not change; the others, some with threads of their own, count the time that passes. Actions are drawn
+beforehand; resets, autoresets and everything `step` returns are included. A frame is one pixel observation: of ours two
+grayscale channels, of the peers what they give. A peer that is not installed is named and left out.
 """
 
 import os
@@ -37,6 +39,11 @@ class Row:
     peer: tuple[str, int] | None = None
     needs: str | None = None
     """A module without which the row is left out."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Seconds of the process if one core does it all, else those that pass."""
+        return time.process_time if self.n == 1 else time.perf_counter
 
 
 def _gymnasium(env: Any, n: int = 1) -> Run:
@@ -239,6 +246,8 @@ ROWS = (
     Row("CARL CARLPendulum", 1, _carl(1), needs="carl"),
     Row("sprii Pendulum", 1, _ours("sprii/Pendulum-v0", 1), (PENDULUM, 1)),
     Row("sprii D-Clean", 1, _ours("sprii/D-Clean-v0", 1), (PENDULUM, 1)),
+    Row("sprii PokeWorld, state", 1, _ours("sprii/PokeWorld-v0", 1, obs_type="state"), (PENDULUM, 1)),
+    Row("sprii SpringWorld, state", 1, _ours("sprii/SpringWorld-v0", 1, obs_type="state"), (PENDULUM, 1)),
     Row(f"{PENDULUM}, sync vector", 64, _vector("Pendulum-v1", 64, **SYNC)),
     Row("EnvPool Pendulum-v1", 64, _envpool("Pendulum-v1", 64), needs="envpool"),
     Row(CARTPOLE, 64, _vector("CartPole-v1", 64)),
@@ -287,10 +296,13 @@ FRAMES = (
     *_sb3_rows("SB3", _sb3, ("PokeWorld",)),
 )
 
+COUNTS = tuple(sorted({row.n for row in (*ROWS, *FRAMES)}))
+"""Numbers of environments that rows have."""
 
-def _rate(run: Run, seconds: float) -> float:
-    steps, start = 0, time.perf_counter()
-    while (spent := time.perf_counter() - start) < seconds:
+
+def _rate(run: Run, seconds: float, clock: Callable[[], float]) -> float:
+    steps, start = 0, clock()
+    while (spent := clock() - start) < seconds:
         steps += run()
     return steps / spent
 
@@ -307,7 +319,7 @@ def measure(
             continue
         try:
             runs[row] = row.make()
-            _rate(runs[row], 0.1)
+            _rate(runs[row], 0.1, row.clock)
         except Exception as error:  # a peer that does not run here is reported, not fatal
             if row.needs is None:
                 raise
@@ -316,7 +328,7 @@ def measure(
     rates: dict[Row, list[float]] = {row: [] for row in runs}
     for repeat in range(repeats):
         for i, (row, run) in enumerate(runs.items()):
-            rates[row].append(_rate(run, seconds))
+            rates[row].append(_rate(run, seconds, row.clock))
             progress(repeat * len(runs) + i + 1, repeats * len(runs))
     median = {(row.name, row.n): statistics.median(of) for row, of in rates.items()}
     out = []
@@ -352,8 +364,8 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def benchmark(seconds: float = 0.5, repeats: int = 5) -> dict[str, Any]:
-    """Both tables, with the machine they were measured on; a progress bar goes to stderr."""
+def benchmark(seconds: float = 0.5, repeats: int = 5, n: int | None = None) -> dict[str, Any]:
+    """Both tables, or their rows of n environments, with the machine they ran on; a progress bar goes to stderr."""
     from rich.progress import Progress
 
     from sprii_train.terminal import console
@@ -367,7 +379,8 @@ def benchmark(seconds: float = 0.5, repeats: int = 5) -> dict[str, Any]:
             def progress(done: int, total: int, task: Any = task) -> None:
                 bar.update(task, completed=done, total=total)
 
-            tables[name] = measure(rows, seconds, repeats, progress)
+            some = [row for row in rows if n in (None, row.n)]
+            tables[name] = measure(some, seconds, repeats, progress)
     return tables
 
 

@@ -20,18 +20,22 @@ class Benchmark:
     """Length of one timing."""
     repeats: int = 5
     """Timings a row."""
+    n: int | None = None
+    """Only rows of this many environments; 1: one at a time, by CPU time."""
     json: Path | None = None
     """Also write the numbers to this file."""
 
     def run(self) -> None:
         """Measure and print."""
         from sprii_envs.files import write_json
-        from sprii_train.benchmarks.envs import benchmark, report
+        from sprii_train.benchmarks.envs import COUNTS, benchmark, report
 
         number("--seconds", self.seconds, above=0, most=3600)
         integer("--repeats", self.repeats, least=1, most=1_000)
         check_file("--json", self.json)
-        result = benchmark(self.seconds, self.repeats)
+        if self.n is not None and self.n not in COUNTS:
+            raise ValueError(f"--n is {self.n}; legal: {', '.join(map(str, COUNTS))}")
+        result = benchmark(self.seconds, self.repeats, self.n)
         print(report(result))
         if self.json is not None:
             write_json(self.json, result)

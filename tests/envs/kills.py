@@ -14,9 +14,13 @@ def kills(prepare: Callable[[Path], None], write: Callable[[Path], None], root: 
         folder = root / str(kill_at)
         prepare(folder)
         if not (child := os.fork()):
-            _kill(kill_at)
-            write(folder)
-            os._exit(0)
+            status = 1  # whatever is raised here must not go on in the parent's program
+            try:
+                _kill(kill_at)
+                write(folder)
+                status = 0
+            finally:
+                os._exit(status)
         ended = os.waitpid(child, 0)[1]
         assert ended in (0, signal.SIGKILL), ended
         yield folder

@@ -324,6 +324,7 @@ def test_any_width_of_the_terminal_is_usable(columns):
         ("pendulum", "evaluate", "model", "--seed"),
         ("benchmark", "envs", "--repeats"),
         ("benchmark", "envs", "--seconds"),
+        ("benchmark", "envs", "--n"),
         ("overcooked", "partners", "train", "--seeds"),
         ("overcooked", "partners", "train", "--held-out"),
         ("overcooked", "partners", "train", "--iterations"),

@@ -137,9 +137,11 @@ def roster_of(partners: Iterable[Partner] | str | Path | None, game: Game | None
         return shipped(game)
     if isinstance(partners, str | Path):
         return load_roster(partners)
-    if not isinstance(partners, Iterable):
-        raise ValueError(f"partners are {partners!r}; legal: a roster, partners, or a folder of them")
-    return partners if isinstance(partners, Roster) else Roster(partners)
+    try:
+        each = iter(partners)
+    except TypeError:
+        raise ValueError(f"partners are {partners!r}; legal: a roster, partners, or a folder of them") from None
+    return partners if isinstance(partners, Roster) else Roster(each)
 
 
 def write_roster(folder: Path | str, game: Game, partners: Iterable[Partner], more: Mapping[str, Any]) -> None:
