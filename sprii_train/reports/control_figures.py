@@ -80,7 +80,9 @@ def courses_figure(courses: Sequence[Course], names: Sequence[str], dt: float = 
     axes = figure.subplots(count, len(courses), sharex=True, sharey="row", squeeze=False)
     for column, course in zip(axes.T, courses, strict=True):
         time = dt * np.arange(len(course.torque))
-        column[0].plot(time, (course.angle[:-1] + np.pi) % (2 * np.pi) - np.pi, color="#4c72b0")
+        angle = (course.angle[:-1] + np.pi) % (2 * np.pi) - np.pi
+        angle[1:][np.abs(np.diff(angle)) > np.pi] = np.nan  # hanging, ±π: no line across
+        column[0].plot(time, angle, color="#4c72b0")
         column[1].step(time, course.torque, color="#c44e52", linewidth=0.8)
         for axis, values, truth in zip(column[2:], course.inferred.T, course.truth, strict=True):
             axis.plot(time, values, color="#2a8c55")
@@ -90,6 +92,6 @@ def courses_figure(courses: Sequence[Course], names: Sequence[str], dt: float = 
         for axis in column:
             axis.grid(alpha=0.3)
             axis.spines[["top", "right"]].set_visible(False)
-    for axis, name in zip(axes[:, 0], ("angle (rad)", "torque", *names), strict=True):
+    for axis, name in zip(axes[:, 0], ("angle from\nupright (rad)", "torque (share)", *names), strict=True):
         axis.set_ylabel(name)
     return figure
