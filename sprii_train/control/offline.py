@@ -54,7 +54,7 @@ def excited(source: Source, episodes: int, each: int, *, seed: int = 0, steps: i
 
 
 def log_of(model: Path) -> Experience:
-    """What the run of a saved model collected, RUN/experience-N beside RUN/model, or two episodes of each of ID's systems.
+    """What the run of a saved model collected, RUN/experience-N beside RUN/model, or two episodes of each ID system.
 
     Raises:
         CheckpointError: for experience that is damaged.

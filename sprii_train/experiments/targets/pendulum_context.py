@@ -208,7 +208,9 @@ def _gap(rows: Sequence[Row], planner: str) -> Table:
         if not set(names) <= present or not arms:
             continue
         gain = _paired(arms, {name: own[name] for name in ("before", "after")}, planner, SHOWN, _GAIN)
-        lost = (_paired(arms, {"row": own[name], "oracle": ORACLE}, planner, SHOWN, _loss) for name in ("before", "after"))
+        lost = (
+            _paired(arms, {"row": own[name], "oracle": ORACLE}, planner, SHOWN, _loss) for name in ("before", "after")
+        )
         lines.append([lever, *names, *map(_percent, lost), _resolved(gain)])
     note = (
         "Loss: percent of the oracle's return, the same planner's. Gain: difference of returns [95 % interval over "
@@ -318,7 +320,9 @@ def _kept(rows: Sequence[Row]) -> tuple[str, dict[Line, dict[str, Any]]]:
         if line.arm in arms:
             arrays = arrays_of(arms[line.arm], "context-control")
             start = f"{planner}|{line.context}|"
-            found[line] = {name.removeprefix(start): values for name, values in arrays.items() if name.startswith(start)}
+            found[line] = {
+                name.removeprefix(start): values for name, values in arrays.items() if name.startswith(start)
+            }
             found[line] |= {"probe": arrays["probe"]} if "probe" in arrays else {}
     return planner, found
 
@@ -328,7 +332,9 @@ def _films(rows: Sequence[Row]) -> dict[str, bytes]:
     panels = {}
     for line, own in _kept(rows)[1].items():
         states = own["states"][::2]
-        drawn = pendulum.WORLD.picture(states, np.broadcast_to(own["values"], (len(states), 2)), (4 * _PIXELS, 4 * _PIXELS))
+        drawn = pendulum.WORLD.picture(
+            states, np.broadcast_to(own["values"], (len(states), 2)), (4 * _PIXELS, 4 * _PIXELS)
+        )
         middle = slice(3 * _PIXELS // 2, 5 * _PIXELS // 2)
         panels[line.label] = drawn[:, middle, middle]
     return {f"{SHOWN}.gif": film(panels, milliseconds=100)} if panels else {}

@@ -22,7 +22,9 @@ def test_every_panel_stands_under_its_name_in_every_frame():
         assert all((pixels[:16, half] < 100).any() for half in (slice(0, 60), slice(60, 120)))  # names
 
 
-@pytest.mark.parametrize("panels", [{}, {"a": [np.zeros((4, 4, 3), np.uint8)] * 2, "b": [np.zeros((4, 4, 3), np.uint8)]}])
+@pytest.mark.parametrize(
+    "panels", [{}, {"a": [np.zeros((4, 4, 3), np.uint8)] * 2, "b": [np.zeros((4, 4, 3), np.uint8)]}]
+)
 def test_panels_are_of_one_shape(panels):
     with pytest.raises(ValueError, match="a film needs panels of one shape"):
         film(panels, milliseconds=1)
