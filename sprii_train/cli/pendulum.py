@@ -10,6 +10,7 @@ from sprii_envs.arguments import integer
 from sprii_train.cli.options import PresetName, check_file, check_folder, load_plugin
 
 ControllerName = Literal["cem", "icem", "mppi", "shooting"]
+FitName = Literal["newton", "gradient", "cem"]
 
 
 @dataclass
@@ -88,8 +89,16 @@ class EvaluatePendulum:
     """Of systems, starts and the planner's noise."""
     device: str = "cpu"
     """A torch device that the model plans on."""
+    fit: FitName | None = None
+    """Fit the context at every step by prediction error of the running episode, by this method; the row of the model's
+    own context stands beside."""
+    transitions: int = 10
+    """Last ones of the episode that --fit reads."""
+    log: Path | None = None
+    """Experience of ID pendulums that calibrates --fit; by default what the model's run collected, or new episodes
+    under held torques."""
     alone: FlagCreatePairsOff[bool] = False
-    """Without the oracle, random actions and the paper's rows."""
+    """Without the oracle, random actions, the paper's rows and, with --fit, the model's own context."""
     by_system: FlagCreatePairsOff[bool] = False
     """A row for each system too."""
     json: Path | None = None
@@ -101,7 +110,9 @@ class EvaluatePendulum:
         """Evaluate and print a table."""
         from sprii_train.checkpoints import load
         from sprii_train.control.controllers import named_controller
+        from sprii_train.control.experience import Experience
         from sprii_train.control.models import MODELS
+        from sprii_train.control.offline import fit_by, log_of
         from sprii_train.control.pendulum_agents import ENV_ID, learned, references
         from sprii_train.evaluation import evaluate_agent
         from sprii_train.fit import usable_device
@@ -109,6 +120,9 @@ class EvaluatePendulum:
 
         integer("--horizon", self.horizon, least=1, most=1_000)
         integer("--seed", self.seed)
+        integer("--transitions", self.transitions, least=1, most=1_000)
+        if self.log is not None and self.fit is None:
+            raise ValueError("--log calibrates --fit, which is not given")
         for name in ("episodes", "systems"):
             if (value := getattr(self, name)) is not None:
                 integer(f"--{name}", value, least=1, most=10_000)
@@ -120,12 +134,19 @@ class EvaluatePendulum:
         if (self.model / "model").is_dir():
             raise ValueError(f"{self.model} is the folder of a run; its model is {self.model / 'model'}")
         controller = named_controller(self.controller, horizon=self.horizon)
-        agent = learned(load(self.model, also=MODELS).to(device), controller, seed=self.seed, device=device)
+        model = load(self.model, also=MODELS).to(device)
+        plain = agent = learned(model, controller, seed=self.seed, device=device)
+        beside = {} if self.alone else references(controller, seed=self.seed)
+        if self.fit is not None:
+            log = log_of(self.model) if self.log is None else Experience.load(self.log)
+            fit = fit_by(model, log, method=self.fit, transitions=self.transitions, seed=self.seed)
+            agent = learned(model, controller, seed=self.seed, device=device, fit=fit)
+            beside = beside if self.alone else {"own context": plain} | beside
         found = evaluate_agent(
             agent, ENV_ID,
             groups=None if self.groups is None else [name.strip() for name in self.groups.split(",")],
-            episodes=self.episodes, systems=self.systems, seed=self.seed, name=str(self.model),
-            references=None if self.alone else references(controller, seed=self.seed),
+            episodes=self.episodes, systems=self.systems, seed=self.seed,
+            name=str(self.model) if self.fit is None else f"{self.model} + fit", references=beside or None,
         )  # fmt: skip
         found.show(by_system=self.by_system)
         if self.json is not None:

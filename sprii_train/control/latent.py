@@ -5,7 +5,11 @@
     e_{t+1} = learner.predict(encode_current(e_t), z_p, a_t) at horizon 1, chained: no observation is ever decoded
     r_t     = head([e_t, a_t])                                      fitted on embeddings of a frozen learner
 
-The longer horizons of the learner serve its training only.
+The longer horizons of the learner serve its training only. Chained, one-step predictions of embeddings go astray within
+ten steps; with `transition_width` a model has a head of its own in their place, fitted to whole chains of a frozen
+learner's embeddings:
+
+    e_{t+1} = e_t + f(e_t, z_p, a_t)
 """
 
 from collections.abc import Mapping
@@ -17,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from sprii_envs.arguments import check, instance, integer
+from sprii_train.control.experience import Experience
 from sprii_train.control.planning import Reward
 from sprii_train.data import PairedWindows
 from sprii_train.learners.histories import History
@@ -34,13 +39,16 @@ class LatentConfig:
     Attributes:
         jepa: of states, with a split or supervised context, and 1 among its horizons; also as a mapping of its fields.
         head_width: of the reward head's two hidden layers.
+        transition_width: of the transition's two hidden layers; 0 chains the learner's own predictor.
     """
 
     jepa: JEPAConfig = field(default_factory=JEPAConfig)
     head_width: int = 128
+    transition_width: int = 0
 
     def __post_init__(self) -> None:
         check(self, integer, "head_width", least=1)
+        check(self, integer, "transition_width")
         if isinstance(self.jepa, Mapping):  # as a file has it
             fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in self.jepa.items()}
             object.__setattr__(self, "jepa", JEPAConfig(**fields))
@@ -63,7 +71,7 @@ class LatentConfig:
 
 
 class LatentModel(nn.Module):
-    """A JEPA with a reward head as a `control.agent.DynamicsModel`; `fit_reward` fits the head.
+    """A JEPA with heads as a `control.agent.DynamicsModel`, fitted by `fit_reward` and `fit_transition`.
 
     Args:
         learner: a trained one of the config; by default a new one, whose weights a checkpoint brings.
@@ -77,6 +85,11 @@ class LatentModel(nn.Module):
         self.register_buffer("paid", torch.tensor([0.0, 1.0]))  # mean and SD of the rewards
         codes = c.label_dim if c.context == "supervised" else c.persistent
         self.register_buffer("prior", torch.zeros(codes))  # the context of an episode without a transition
+        self.transition = None
+        if w := config.transition_width:
+            self.transition = perceptron(c.embedding + codes + c.action_dim, w, w, c.embedding)
+            for name, size in (("embedding", c.embedding), ("code", codes), ("change", c.embedding)):
+                self.register_buffer(name, torch.tensor([[0.0], [1.0]]).repeat(1, size))  # mean, SD
 
     @property
     def history(self) -> int:
@@ -96,6 +109,11 @@ class LatentModel(nn.Module):
 
     def step(self, state: Tensor, action: Tensor, context: Tensor) -> Tensor:
         """Embeddings (B, D), actions (B, A), contexts (B, C) → embeddings one step later."""
+        if self.transition is not None:
+            (e_mean, e_sd), (c_mean, c_sd) = self.get_buffer("embedding"), self.get_buffer("code")
+            read = torch.cat([(state - e_mean) / e_sd, (context - c_mean) / c_sd, action], dim=1)
+            mean, sd = self.get_buffer("change")
+            return torch.addcmul(state + mean, self.transition(read), sd)
         return one_step(self.learner, self.learner.encode_current(state), context, action)
 
     def reward(self, state: Tensor, action: Tensor, after: Tensor | None = None) -> Tensor:
@@ -162,6 +180,71 @@ def fit_reward(
         schedule.step()
     with torch.no_grad():
         return float(((model.reward(embeddings, actions) - rewards) / scale[1]).square().mean())
+
+
+def fit_transition(
+    model: LatentModel,
+    experience: Experience,
+    *,
+    steps: int = 3_000,
+    horizon: int = 16,
+    batch: int = 128,
+    learning_rate: float = 2e-3,
+    seed: int = 0,
+) -> float:
+    """Fit the transition to embeddings of a frozen learner along whole chains, by its squared error at every step.
+
+    Args:
+        experience: episodes of a whole history and `horizon` transitions more; a chain begins after a history of any
+            length, as plans of a beginning episode do.
+        steps, horizon, batch, learning_rate, seed: of Adam, with a cosine to zero; of the chains; and of the draws.
+
+    Returns:
+        Mean loss of the last tenth of the updates, in variances of an embedding.
+
+    Raises:
+        ValueError: for a model without a transition, or episodes that are too short.
+    """
+    if model.transition is None:
+        raise ValueError("LatentConfig.transition_width is 0; legal for fit_transition: a width >= 1")
+    learner, k, length = model.eval().learner, model.history, integer("horizon", horizon, least=1)
+    if (short := experience.lengths < k + length).any():
+        raise ValueError(f"{short.sum()} episodes have fewer than {k + length} transitions, a history and a chain")
+    rng, losses = np.random.default_rng(seed), []
+
+    def drawn(count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Embeddings (B, H + 1, D), actions (B, H, A) and codes (B, C) of histories of one length."""
+        n, episodes = int(rng.integers(k)) + 1, rng.integers(len(experience), size=count)
+        starts = rng.integers(experience.lengths[episodes] - k - length + 1)
+        device = model.get_buffer("prior").device
+        found = (torch.from_numpy(x).to(device) for x in experience.windows(episodes, starts, k + length + 1))
+        seen, done = next(found), next(found)
+        with torch.no_grad():
+            embedded = learner.target(seen.flatten(0, 1)).unflatten(0, seen.shape[:2])
+            codes = learner.encode_history((embedded[:, k - n : k + 1], done[:, k - n : k]))
+        return embedded[:, k:], done[:, k:], codes
+
+    embedded, _, codes = drawn(2_048)
+    for name, values in (("embedding", embedded), ("code", codes), ("change", embedded.diff(dim=1))):
+        rows = values.flatten(0, -2)
+        model.get_buffer(name).copy_(torch.stack([rows.mean(0), rows.std(0, correction=0).clamp_min(1e-6)]))
+    scale = model.get_buffer("embedding")[1]
+    optimizer = torch.optim.Adam(model.transition.parameters(), learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(steps):
+        truth, done, codes = drawn(batch)
+        here, chain = truth[:, 0], []
+        for action in done.unbind(1):
+            here = model.step(here, action, codes)
+            chain.append(here)
+        loss = ((torch.stack(chain, 1) - truth[:, 1:]) / scale).square().mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.transition.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    return float(np.mean(losses[-max(1, steps // 10) :]))
 
 
 class ShortHistories:

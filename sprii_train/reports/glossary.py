@@ -646,6 +646,13 @@ OWN: dict[str, dict[str, str]] = {
         "Length R²": "Share of the length's variance that a linear probe reads off contexts.",
         "Updates": "Optimiser updates of the round.",
     },
+    "ext:pendulum-context": {
+        "What changes": "The one thing in which the two lines differ.",
+        "Before": "The line without it.",
+        "After": "The line with it.",
+        "Loss before": "Percent of the oracle's return that the line without it loses.",
+        "Loss after": "Percent of the oracle's return that the line with it loses.",
+    },
 }
 """Label of a table or figure → words that mean something of its own there."""
 

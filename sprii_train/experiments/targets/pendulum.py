@@ -1,11 +1,9 @@
 """Table `tab:pendulum-r7`: CaDM, Random relation and SPRII (R7) on the pendulum, with its floor, probes and donors."""
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from sprii_envs.envs.pendulum import GROUPS
 from sprii_train.analysis.bootstrap import hierarchical_bootstrap, system_bootstrap
@@ -18,6 +16,7 @@ from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, ar
 from sprii_train.recipes import CONTROL_RECIPES
 from sprii_train.reports.claims import Arms, Claim, extreme
 from sprii_train.reports.control_figures import curves_figure, returns_figure
+from sprii_train.reports.films import film
 from sprii_train.reports.page import Picture, Table, number, spread
 
 COLOURS = {"random-policy": "#c7c7c7", "nominal": "#7f7f7f", "cadm": "#4c72b0"}
@@ -262,15 +261,11 @@ def _films(rows: Sequence[Row], *, every: int = 2) -> dict[str, bytes]:
     films = {}
     for row in (row for row in rows if row["seed"] == rows[0]["seed"]):
         kept = arrays_of(row, "control")
-        values = np.stack([kept[f"{group}|values"] for group in GROUPS])
-        courses = np.stack([kept[f"{group}|states"] for group in GROUPS])[:, ::every]
-        frames = [
-            Image.fromarray(np.concatenate(list(WORLD.picture(states, values, (96, 96))), axis=1))
-            for states in courses.swapaxes(0, 1)
-        ]
-        data = io.BytesIO()
-        frames[0].save(data, "GIF", save_all=True, append_images=frames[1:], duration=50 * every, loop=0)
-        films[f"{row['arm']}.gif"] = data.getvalue()
+        panels = {}
+        for group in GROUPS:
+            states, values = kept[f"{group}|states"][::every], kept[f"{group}|values"]
+            panels[group] = WORLD.picture(states, np.broadcast_to(values, (len(states), len(values))), (96, 96))
+        films[f"{row['arm']}.gif"] = film(panels, milliseconds=50 * every)
     return films
 
 

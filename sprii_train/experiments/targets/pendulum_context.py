@@ -8,11 +8,13 @@ import numpy as np
 from sprii_envs.envs.pendulum import GROUPS
 from sprii_train.analysis.bootstrap import hierarchical_bootstrap, system_bootstrap
 from sprii_train.analysis.statistics import Contrast, Interval, difference, over_sources
+from sprii_train.control import pendulum
 from sprii_train.experiments.measures.context_control import SHOWN, physical
 from sprii_train.experiments.planner_references import PlannersReferences
 from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, arrays_of
 from sprii_train.reports.claims import Arms, Claim
 from sprii_train.reports.control_figures import Course, courses_figure
+from sprii_train.reports.films import film
 from sprii_train.reports.page import Picture, Table, interval, spread
 
 LABEL = "ext:pendulum-context"
@@ -21,6 +23,7 @@ TRAINED = (
     "cadm-offline", "cadm-align-cross", "context-encoded", "context-encoded-align-cross", "context-fitted",
     "context-labelled",
 )  # fmt: skip
+_GAIN = difference("after", "before")
 WITHIN = 20.0
 """Percent of the oracle's return that a row may lose to it."""
 LEAST = 2.0
@@ -66,6 +69,17 @@ CONTRASTS = (
     ("Linear, trained through its fit", "Labels in training, true context"),
     ("Linear, trained through its fit", "Oracle equations"),
 )
+
+LEVERS = (
+    ("The fit at test time", "CaDM, encoder", "CaDM, encoder + fit"),
+    ("Align + Cross", "CaDM, encoder", "CaDM Align + Cross, encoder"),
+    ("Dynamics linear in the context", "CaDM, encoder", "Linear, encoder"),
+    ("The fit at test time", "Linear, encoder", "Linear, encoder + fit"),
+    ("Align + Cross", "Linear, encoder", "Linear Align + Cross, encoder"),
+    ("Training through the fit", "Linear, encoder + fit", "Linear, trained through its fit"),
+    ("Linear dynamics trained through the fit", "CaDM, encoder", "Linear, trained through its fit"),
+)
+"""What is changed, and the lines before and after."""
 
 
 def _found(arms: Mapping[str, Row], line: Line, planner: str, group: str) -> Mapping[str, Any]:
@@ -164,6 +178,7 @@ def _tables(rows: Sequence[Row]) -> list[Table]:
     planners = _planners(rows)
     return [
         *(_returns(rows, planner) for planner in planners),
+        *(_gap(rows, planner) for planner in planners),
         *(_losses(rows, planner) for planner in planners),
         *(_contrasts(rows, planner) for planner in planners),
         *(_systems(rows, planner) for planner in planners),
@@ -182,6 +197,31 @@ def _returns(rows: Sequence[Row], planner: str) -> Table:
         lines.append([line.label, *cells])
     note = "Mean return ± SD over seeds, success in parentheses. Rows of a seed meet the same systems and starts."
     return Table(f"Return and success under {planner}", ["Context", *GROUPS], lines, note)
+
+
+def _gap(rows: Sequence[Row], planner: str) -> Table:
+    """What each change brings where contexts are furthest from training."""
+    lines, present = [], {line.label for line in _present(rows)}
+    for lever, *names in LEVERS:
+        own = dict(zip(("before", "after"), (BY_LABEL[name] for name in names), strict=True)) | {"oracle": ORACLE}
+        arms = [seed for seed in _by_seed(rows) if all(line.arm in seed for line in own.values())]
+        if not set(names) <= present or not arms:
+            continue
+        gain = _paired(arms, {name: own[name] for name in ("before", "after")}, planner, SHOWN, _GAIN)
+        lost = (
+            _paired(arms, {"row": own[name], "oracle": ORACLE}, planner, SHOWN, _loss) for name in ("before", "after")
+        )
+        lines.append([lever, *names, *map(_percent, lost), _resolved(gain)])
+    note = (
+        "Loss: percent of the oracle's return, the same planner's. Gain: difference of returns [95 % interval over "
+        "paired episodes and seeds]; one that spans zero is not resolved."
+    )
+    title = f"The gap of {SHOWN} before and after, under {planner}"
+    return Table(title, ["What changes", "Before", "After", "Loss before", "Loss after", "Gain"], lines, note)
+
+
+def _percent(found: Interval | None) -> str:
+    return "n.a." if found is None else f"{found.estimate:.0f} %"
 
 
 def _losses(rows: Sequence[Row], planner: str) -> Table:
@@ -249,32 +289,55 @@ def _probes(rows: Sequence[Row]) -> Table:
     return Table("What contexts hold", ["Model", "1/(m·l²)", "1/l"], lines, note)
 
 
+_PIXELS = 176  # of a metre in films
 PICTURED = ("CaDM, encoder", "Linear, encoder", "Linear, encoder + fit", FITTED.label, ORACLE.label)
 
 
 def _pictures(rows: Sequence[Row]) -> list[Picture]:
-    arms, planners = _by_seed(rows)[0], _planners(rows)
-    planner = "mppi" if "mppi" in planners else planners[-1]
-    courses, values = [], np.zeros(2)
-    for line in (BY_LABEL[label] for label in PICTURED):
-        if line.arm not in arms:
-            continue
-        kept = arrays_of(arms[line.arm], "context-control")
-        own = {name: kept[f"{planner}|{line.context}|{name}"] for name in ("states", "actions", "values", "contexts")}
-        values = own["values"]
-        if line.arm == ORACLE.arm:
+    planner, kept = _kept(rows)
+    courses = []
+    for line, own in kept.items():
+        if line == ORACLE:
             inferred = physical(own["contexts"].astype(np.float64))
         else:
-            inferred = np.concatenate([own["contexts"], np.ones((len(own["contexts"]), 1))], 1) @ kept["probe"]
+            inferred = np.concatenate([own["contexts"], np.ones((len(own["contexts"]), 1))], 1) @ own["probe"]
         courses.append(Course(line.label, own["states"][:, 0], own["actions"][:, 0], inferred, physical(own["values"])))
     if not courses:
         return []
-    mass, length = values
+    mass, length = next(iter(kept.values()))["values"]
     caption = (
         f"The first episode of {SHOWN}, {mass:g} kg and {length:g} m, under {planner}. What a torque and gravity do, "
         "1/(m·l²) and 1/l, are read of contexts by a linear probe of training contexts; dashed is the truth."
     )
     return [Picture("episode", f"One episode of {SHOWN}", caption, courses_figure(courses, ("1/(m·l²)", "1/l")))]
+
+
+def _kept(rows: Sequence[Row]) -> tuple[str, dict[Line, dict[str, Any]]]:
+    """The planner and what is kept of one episode by line, and the probe's weights where contexts are a model's."""
+    arms, planners = _by_seed(rows)[0], _planners(rows)
+    planner, found = "mppi" if "mppi" in planners else planners[-1], {}
+    for line in (BY_LABEL[label] for label in PICTURED):
+        if line.arm in arms:
+            arrays = arrays_of(arms[line.arm], "context-control")
+            start = f"{planner}|{line.context}|"
+            found[line] = {
+                name.removeprefix(start): values for name, values in arrays.items() if name.startswith(start)
+            }
+            found[line] |= {"probe": arrays["probe"]} if "probe" in arrays else {}
+    return planner, found
+
+
+def _films(rows: Sequence[Row]) -> dict[str, bytes]:
+    """The pictured episode, its lines side by side, the middle metre of the view."""
+    panels = {}
+    for line, own in _kept(rows)[1].items():
+        states = own["states"][::2]
+        drawn = pendulum.WORLD.picture(
+            states, np.broadcast_to(own["values"], (len(states), 2)), (4 * _PIXELS, 4 * _PIXELS)
+        )
+        middle = slice(3 * _PIXELS // 2, 5 * _PIXELS // 2)
+        panels[line.label] = drawn[:, middle, middle]
+    return {f"{SHOWN}.gif": film(panels, milliseconds=100)} if panels else {}
 
 
 def _facts(rows: Sequence[Row]) -> dict[str, str]:
@@ -303,5 +366,6 @@ PENDULUM_CONTEXT_TARGETS = (
         "transitions of the running episode, by prediction error alone; it reads no label and no equation. Only the "
         "rows of labels read properties, in training.",
         facts=_facts,
+        files=_films,
     ),
 )

@@ -1,12 +1,10 @@
 """`ext:poke-push`, beyond the paper: what a context is worth to a planner that pushes an unknown object."""
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from sprii_train.analysis.bootstrap import system_bootstrap
 from sprii_train.analysis.statistics import Interval, difference, mean_of
@@ -15,6 +13,7 @@ from sprii_train.evaluation.result import wilson
 from sprii_train.experiments.push_references import PUSHERS, PushReferences
 from sprii_train.experiments.targets.base import Group, Row, Target, arrays_of
 from sprii_train.reports.claims import Arms, Claim
+from sprii_train.reports.films import film
 from sprii_train.reports.page import Picture, Table
 from sprii_train.reports.push_figures import paths_figure, pushed_figure
 
@@ -22,6 +21,8 @@ LABEL = "ext:poke-push"
 ARMS = ("structure", "align-cross", "supervised")
 SHOWN = "OOD_heavy"
 """The group whose first episode is drawn."""
+FILMED = {"encoder": "encoder", "fit": "encoder, then fit", "oracle": "oracle"}
+"""Lines whose episode is drawn, and their names in the film."""
 
 
 class Line(NamedTuple):
@@ -149,7 +150,7 @@ def _pictures(rows: Sequence[Row]) -> list[Picture]:
 def _courses(arms: Mapping[str, Row], planner: str) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """States (T + 1, 8) and properties (3,) of the shown episode under encoder, fit and oracle, where they were run."""
     courses = {}
-    for name in ("encoder", "fit", "oracle"):
+    for name in FILMED:
         line = LINES[name]
         if (row := arms.get(line.arm.format(planner))) is not None:
             kept, key = arrays_of(row, "push"), f"{line.act}|{planner}|{SHOWN}"
@@ -162,14 +163,11 @@ def _films(rows: Sequence[Row]) -> dict[str, bytes]:
     courses = _courses(next(iter(_by_seed(rows).values())), _planners(rows)[0])
     if not courses:
         return {}
-    states, values = (np.stack(each) for each in zip(*courses.values(), strict=True))
-    frames = [
-        Image.fromarray(np.concatenate(list(WORLD.picture(now, values, (160, 160))), axis=1))
-        for now in states.swapaxes(0, 1)
-    ]
-    data = io.BytesIO()
-    frames[0].save(data, "GIF", save_all=True, append_images=frames[1:], duration=80, loop=0)
-    return {f"{SHOWN}.gif": data.getvalue()}
+    panels = {}
+    for name, (states, values) in courses.items():
+        alike = np.broadcast_to(values, (len(states), len(values)))
+        panels[FILMED[name]] = WORLD.picture(states, alike, (160, 160))
+    return {f"{SHOWN}.gif": film(panels, milliseconds=80)}
 
 
 def _facts(rows: Sequence[Row]) -> dict[str, str]:

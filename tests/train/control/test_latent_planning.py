@@ -12,7 +12,16 @@ from sprii_envs.relations import EpisodeTable
 from sprii_train.checkpoints import load, save
 from sprii_train.control.agent import PlanningAgent, planning_policy
 from sprii_train.control.controllers import CEM
-from sprii_train.control.latent import LatentConfig, LatentModel, ShortHistories, fit_reward, goal_reward, one_step
+from sprii_train.control.experience import Experience
+from sprii_train.control.latent import (
+    LatentConfig,
+    LatentModel,
+    ShortHistories,
+    fit_reward,
+    fit_transition,
+    goal_reward,
+    one_step,
+)
 from sprii_train.control.models import MODELS
 from sprii_train.control.planning import rollout_score
 from sprii_train.data import PairedWindows, WindowReader
@@ -111,6 +120,58 @@ def test_the_head_learns_rewards_and_the_learner_stays():
     assert error < 0.2
     torch.testing.assert_close(model.get_buffer("prior"), torch.cat(alone).mean(0))
     assert all(torch.equal(value, before[name]) for name, value in model.learner.state_dict().items())
+
+
+def drifting(seed: int, episodes: int = 24, steps: int = 14) -> Experience:
+    """o' = 0.9 o + G a."""
+    rng, gain = np.random.default_rng(seed), np.array([[0.5, 0.0, 0.3], [0.0, -0.4, 0.2]])
+    done = rng.normal(size=(episodes, steps, 2))
+    seen = [rng.normal(size=(episodes, 3))]
+    for t in range(steps):
+        seen.append(0.9 * seen[-1] + done[:, t] @ gain)
+    found = Experience(3, 2, ("mass",))
+    found.add(np.stack(seen, 1), done, [f"s{i}" for i in range(episodes)], np.arange(episodes, dtype=float)[:, None])
+    return found
+
+
+def test_the_transition_learns_chains_and_the_learner_stays():
+    """Five steps ahead in new episodes: nearer the truth than where the chain began, and than the predictor's."""
+    torch.manual_seed(0)
+    learner = made().learner
+    model = LatentModel(LatentConfig(CONFIG, head_width=8, transition_width=32), learner).eval()
+    before = {name: value.clone() for name, value in learner.state_dict().items()}
+    loss = fit_transition(model, drifting(0), steps=300, horizon=5, batch=32, learning_rate=5e-3)
+    assert all(torch.equal(value, before[name]) for name, value in learner.state_dict().items())
+    fresh = drifting(1)
+    seen, done = (torch.from_numpy(x) for x in fresh.windows(np.arange(24), np.zeros(24, np.int64), 10))
+    with torch.no_grad():
+        truth, codes = learner.target(seen[:, 9]), model.context(running(seen[:, :5], done[:, :4], 4))
+        own = other = start = learner.target(seen[:, 4])
+        for action in done[:, 4:].unbind(1):
+            own = model.step(own, action, codes)
+            other = one_step(learner, learner.encode_current(other), codes, action)
+        errors = [float((each - truth).square().mean()) for each in (own, other, start)]
+    assert errors[0] < 0.3 * min(errors[1:])
+    assert 0.0 < loss < 0.3
+
+
+@torch.no_grad()
+def test_an_unfitted_transition_adds_its_change():
+    model = LatentModel(LatentConfig(CONFIG, transition_width=8), made().learner).eval()
+    model.get_buffer("change").copy_(torch.stack([torch.arange(8.0), torch.full((8,), 2.0)]))
+    e, a, c = torch.randn(5, 8), torch.randn(5, 2), torch.randn(5, 4)
+    assert model.transition is not None
+    torch.testing.assert_close(
+        model.step(e, a, c), e + torch.arange(8.0) + 2.0 * model.transition(torch.cat([e, c, a], 1))
+    )
+
+
+def test_chains_need_a_transition_and_long_episodes():
+    with pytest.raises(ValueError, match="transition_width is 0; legal for fit_transition"):
+        fit_transition(made(), drifting(0))
+    model = LatentModel(LatentConfig(CONFIG, transition_width=8), made().learner)
+    with pytest.raises(ValueError, match="24 episodes have fewer than 20 transitions, a history and a chain"):
+        fit_transition(model, drifting(0))
 
 
 def test_a_goal_is_reached_at_its_own_embedding():

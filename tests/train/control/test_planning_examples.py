@@ -23,7 +23,7 @@ def test_rows_are_printed_and_the_command_opens_the_model(name: str, own: str, m
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     size = ["--steps", "3", "--each", "2", "--episodes", "2", "--horizon", "2", "--groups", "ID,OOD_c3"]
-    found = example.main([*size, "--out", str(tmp_path / "model")])
+    found = example.main([*size, *({"JEPA": ["--chains", "3"]}.get(own, [])), "--out", str(tmp_path / "model")])
     printed = capsys.readouterr().out
     assert all(word in printed for word in (own, "random", "nominal", "oracle*", "OOD_c3"))
     assert found.by_group()[0]["return"] < -500.0  # two steps ahead, nobody swings up

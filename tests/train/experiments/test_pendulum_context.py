@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from tiny_sources import silent
 
 import sprii_train.experiments.reproduce as reproducing
@@ -22,7 +23,7 @@ from sprii_train.experiments.measures.context_control import physical
 from sprii_train.experiments.reproduce import Plan, reproduce
 from sprii_train.experiments.targets import TARGETS, target
 from sprii_train.experiments.targets.base import arrays_of
-from sprii_train.experiments.targets.pendulum_context import CONTRASTS, LINES, TRAINED
+from sprii_train.experiments.targets.pendulum_context import CONTRASTS, LEVERS, LINES, PICTURED, TRAINED
 from sprii_train.reports.claims import FAILED, HELD, judge
 from sprii_train.reports.page import Page
 from sprii_train.settings import PENDULUM_CONTEXT, SETTINGS
@@ -92,6 +93,8 @@ def test_every_line_is_there_and_meets_the_same_episodes(told: Any):
     lost = 100 * (np.mean(oracle["returns"]) - np.mean(random["returns"])) / abs(np.mean(oracle["returns"]))
     assert float(losses.rows[0][1].split(" ")[0].replace("−", "-")) == pytest.approx(lost, abs=0.01)
     assert (kept / "episode.png").stat().st_size > 10_000
+    film = Image.open(kept / "OOD_c3.gif")
+    assert (film.size, getattr(film, "n_frames", 1)) == ((len(PICTURED) * 176, 192), 101)
 
 
 def test_the_kept_episode_is_the_one_that_was_played(told: Any):
@@ -157,3 +160,15 @@ def test_contrasts_that_span_zero_are_said_to_be_unresolved():
     assert "not resolved" not in cells["CaDM, encoder + fit − CaDM, encoder"][1]
     assert float(cells["CaDM, encoder + fit − CaDM, encoder"][1].split(" ")[0]) == pytest.approx(200.0, abs=1.0)
     assert "not resolved" in cells["CaDM Align + Cross, encoder − CaDM, encoder"][1]
+
+
+def test_the_gap_is_told_by_what_closes_it():
+    means = {("oracle", "equations"): -200.0, ("cadm-offline", "encoder"): -600.0, ("context-fitted", "fit"): -220.0}
+    rows = planted(means | {("cadm-align-cross", "encoder"): -600.0}, 1.0)
+    gap = {t.title: t for t in TARGET.tables(rows)}["The gap of OOD_c3 before and after, under mppi"]
+    assert [(line[0], *line[1:3]) for line in gap.rows] == list(LEVERS)
+    told = {tuple(line[:2]): line[3:] for line in gap.rows}
+    before, after, gain = told["Linear dynamics trained through the fit", "CaDM, encoder"]
+    assert (before, after) == ("200 %", "10 %")
+    assert float(gain.split(" ")[0]) == pytest.approx(380.0, abs=1.0)
+    assert told["Align + Cross", "CaDM, encoder"][2].endswith("not resolved")

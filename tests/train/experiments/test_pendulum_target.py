@@ -182,7 +182,7 @@ def test_report_and_films(told: Any, runs: Any):
     assert returns.rows[0][-1] == f"{oracle['groups']['ID']['return']:.1f} (0.0%)"
     assert list(page.files) == [f"{row['arm']}.gif" for row in rows]
     film = Image.open(io.BytesIO(page.files["oracle.gif"]))
-    assert (film.size, getattr(film, "n_frames", 1)) == ((5 * 96, 96), 101)
+    assert (film.size, getattr(film, "n_frames", 1)) == ((5 * 96, 112), 101)
     assert (folder / "oracle.gif").read_bytes() == page.files["oracle.gif"]
 
 

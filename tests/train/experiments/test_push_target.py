@@ -60,7 +60,7 @@ def test_every_line_is_of_the_same_systems_and_starts(told: Any):
     assert len(page.tables) == 2
     assert [line[0] for line in page.tables[0].rows] == [line.label for line in LINES.values()]
     film = Image.open(io.BytesIO((folder / "OOD_heavy.gif").read_bytes()))
-    assert (film.size, film.n_frames) == ((3 * 160, 160), 64)
+    assert (film.size, getattr(film, "n_frames", 1)) == ((3 * 160, 176), 64)
     assert {path.name for path in folder.glob("*.png")} == {"returns.png", "paths.png"}
 
 
