@@ -281,6 +281,7 @@ POKE_RECIPES: dict[str, Recipe] = _named(
     Recipe("mismatch-random", "Random mismatch", ALIGN, relation="G3", kernel="derangement", alpha=0.5),
     Recipe("mismatch-drag", "Drag-only mismatch", ALIGN, relation="G3", kernel="mismatch:drag", alpha=0.5),
     Recipe("mismatch-mass", "Mass-only mismatch", ALIGN, relation="G3", kernel="mismatch:mass", alpha=0.5),
+    Compared("supervised-drag", "Supervised drag", Objective(), learner="supervised-drag"),
     Spaced("spaced-rollout", "Same-rollout donors", JOINT, relation=SAME_ROLLOUT),
     Spaced("spaced-system", "Independent donors", JOINT),
     Recipe("inferred", "Inferred", ALIGN, kernel=LINKED),

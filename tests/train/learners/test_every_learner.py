@@ -38,6 +38,7 @@ from sprii_train.learners import (
     PooledConfig,
     ReferenceConfig,
     RSSMConfig,
+    SupervisedJEPAConfig,
     TactileConfig,
     TDSConfig,
     TemporalFCRLConfig,
@@ -67,6 +68,7 @@ CONFIGS: dict[str, Any] = {
         observation_dim=8, action_dim=2, history=3, window=4, context=2, encoder=(7, 6, 5), dynamics=(8, 7, 6, 5)
     ),
     "pooled": PooledConfig(history=3, window=4, persistent=2, encoder=(7,), dynamics=(8, 7)),
+    "jepa-supervised": SupervisedJEPAConfig.like(replace(POKE_LEARNER, image=0, observation_dim=8)),
     "contextual": ContextualConfig(
         observation_dim=8, action_dim=2, contexts="encoded", context=2, history=3, window=4, hidden=(8, 7), encoder=(6,)
     ),
@@ -110,7 +112,7 @@ OF_OBJECTS = CoPhyNetConfig | ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMCon
 WITHOUT_CONTEXTS = tuple(
     name
     for name, config in CONFIGS.items()
-    if name not in ("jepa", "tds", "cpc", "rssm", "pooled", "fcrl-temporal")
+    if name not in ("jepa", "tds", "cpc", "rssm", "pooled", "fcrl-temporal", "jepa-supervised")
     and not isinstance(config, OF_OBJECTS | MultimodalConfig)
 )
 PAIRS = 6
@@ -206,8 +208,12 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
         ):
             POKE.learner_config(CONFIGS[name], recipe)
         return
-    if isinstance(CONFIGS[name], TDSConfig | RSSMConfig | TemporalFCRLConfig) and recipe.context != "split":
-        with pytest.raises(ValueError, match=rf"(TDS|RSSM|FCRL)Config\.context is '{recipe.context}'; legal: split"):
+    if isinstance(CONFIGS[name], TDSConfig | RSSMConfig | TemporalFCRLConfig | SupervisedJEPAConfig) and (
+        recipe.context != "split"
+    ):
+        with pytest.raises(
+            ValueError, match=rf"(TDS|RSSM|FCRL|JEPA)Config\.context is '{recipe.context}'; legal: split"
+        ):
             POKE.learner_config(CONFIGS[name], recipe)
         return
     if isinstance(CONFIGS[name], PooledConfig) and recipe.context == "monolithic":
