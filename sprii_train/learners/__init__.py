@@ -25,6 +25,7 @@ from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
 from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
 from sprii_train.learners.pooled import PooledConfig, PooledDynamics
 from sprii_train.learners.reference import Reference, ReferenceConfig
+from sprii_train.learners.regression import Regression, RegressionConfig
 from sprii_train.learners.rssm import RSSM, RSSMConfig
 from sprii_train.learners.segments import MaskedGRU, MaskedGRUConfig, PersistentJEPA, PersistentJEPAConfig
 from sprii_train.learners.supervised import SupervisedJEPA, SupervisedJEPAConfig
@@ -58,6 +59,7 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "rssm": (RSSM, RSSMConfig),
     "reference": (Reference, ReferenceConfig),
     "pooled": (PooledDynamics, PooledConfig),
+    "jepa-regression": (Regression, RegressionConfig),
     "jepa-supervised": (SupervisedJEPA, SupervisedJEPAConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
@@ -111,6 +113,8 @@ __all__ = [
     "RSSMConfig",
     "Reference",
     "ReferenceConfig",
+    "Regression",
+    "RegressionConfig",
     "SupervisedJEPA",
     "SupervisedJEPAConfig",
     "TDSConfig",

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from sprii_train.learners.cpc import CPCConfig
 from sprii_train.learners.fcrl import TemporalFCRLConfig
+from sprii_train.learners.regression import RegressionConfig
 from sprii_train.learners.rssm import RSSMConfig
 from sprii_train.learners.supervised import SupervisedJEPAConfig
 from sprii_train.learners.tds import TDSConfig
@@ -62,3 +63,8 @@ def latent_losses(preset: str, budget: Budget) -> dict[str, Other]:
 def told_drag(preset: str, budget: Budget) -> dict[str, Other]:
     """`supervised-drag`: the budget's JEPA, whose code is told the drag too, with its updates."""
     return {"supervised-drag": Other(SupervisedJEPAConfig.like(budget.learner), budget.train, budget.step_seconds)}
+
+
+def told_increments(preset: str, budget: Budget) -> dict[str, Other]:
+    """`supervised-split`: the budget's JEPA, told true increments of the state in place of embeddings."""
+    return {"supervised-split": Other(RegressionConfig.like(budget.learner), budget.train, budget.step_seconds)}

@@ -101,6 +101,7 @@ def test_the_arms_of_pokeworld_and_springworld():
             assert (arm.relation, arm.kernel) == (SAME_SYSTEM, Uniform())
     assert [name for name, arm in EVERY_RECIPE.items() if arm.kernel == LINKED] == list(linked)
     assert {name: (a.objective.lambda_p, a.objective.lambda_x) for name, a in SPRING_RECIPES.items()} == {
+        "supervised-split": (0.0, 0.0),
         "weights-0.25-0.1": (0.25, 0.1), "weights-4-0.1": (4.0, 0.1),
         "weights-1-0.025": (1.0, 0.025), "weights-1-0.4": (1.0, 0.4),
     }  # fmt: skip
