@@ -281,6 +281,7 @@ POKE_RECIPES: dict[str, Recipe] = _named(
     Recipe("mismatch-random", "Random mismatch", ALIGN, relation="G3", kernel="derangement", alpha=0.5),
     Recipe("mismatch-drag", "Drag-only mismatch", ALIGN, relation="G3", kernel="mismatch:drag", alpha=0.5),
     Recipe("mismatch-mass", "Mass-only mismatch", ALIGN, relation="G3", kernel="mismatch:mass", alpha=0.5),
+    Compared("supervised-drag", "Supervised drag", Objective(), learner="supervised-drag"),
     Spaced("spaced-rollout", "Same-rollout donors", JOINT, relation=SAME_ROLLOUT),
     Spaced("spaced-system", "Independent donors", JOINT),
     Recipe("inferred", "Inferred", ALIGN, kernel=LINKED),
@@ -298,9 +299,11 @@ SPRING_RECIPES: dict[str, Recipe] = _named(
     *(
         Recipe(f"weights-{p:g}-{x:g}", f"λp {p:g}, λx {x:g}", Objective(lambda_p=p, lambda_x=x, cross_directions="one"))
         for p, x in ((0.25, 0.1), (4.0, 0.1), (1.0, 0.025), (1.0, 0.4))
-    )
+    ),
+    Compared("supervised-split", "Supervised split", Objective(), learner="supervised-split"),
 )
-"""Sensitivity to the relation weights (`app:spring-lambda`); the default is `align-cross`."""
+"""Sensitivity to the relation weights (`app:spring-lambda`), whose default is `align-cross`; the supervised split of
+`tab:spring-complete`."""
 
 _DALI = Compared("dali", "DALI", Objective(), learner="dali")
 STATE_RECIPES: dict[str, Recipe] = _named(

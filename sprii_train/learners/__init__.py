@@ -25,8 +25,10 @@ from sprii_train.learners.object_jepa import ObjectJEPA, ObjectJEPAConfig
 from sprii_train.learners.object_rssm import ObjectRSSM, ObjectRSSMConfig
 from sprii_train.learners.pooled import PooledConfig, PooledDynamics
 from sprii_train.learners.reference import Reference, ReferenceConfig
+from sprii_train.learners.regression import Regression, RegressionConfig
 from sprii_train.learners.rssm import RSSM, RSSMConfig
 from sprii_train.learners.segments import MaskedGRU, MaskedGRUConfig, PersistentJEPA, PersistentJEPAConfig
+from sprii_train.learners.supervised import SupervisedJEPA, SupervisedJEPAConfig
 from sprii_train.learners.tactile import TactileConfig, TactileEncoder
 from sprii_train.learners.tds import TDS, TDSConfig
 
@@ -57,6 +59,8 @@ LEARNERS: dict[str, tuple[type[nn.Module], type[Any]]] = {
     "rssm": (RSSM, RSSMConfig),
     "reference": (Reference, ReferenceConfig),
     "pooled": (PooledDynamics, PooledConfig),
+    "jepa-regression": (Regression, RegressionConfig),
+    "jepa-supervised": (SupervisedJEPA, SupervisedJEPAConfig),
 }
 """A learner is made by `cls(config)` and keeps the config as its attribute `config`."""
 
@@ -109,6 +113,10 @@ __all__ = [
     "RSSMConfig",
     "Reference",
     "ReferenceConfig",
+    "Regression",
+    "RegressionConfig",
+    "SupervisedJEPA",
+    "SupervisedJEPAConfig",
     "TDSConfig",
     "TactileConfig",
     "TactileEncoder",

@@ -48,6 +48,8 @@ ARMS: dict[str, str] = {
     "Align + Cross": f"Prediction, Align and Cross (SPRII): {_RELATED}.",
     "Align–Random": "Align with donors of other systems: what an arm has over it, the relation gave.",
     "Supervised γ": "The context is trained to tell the true property: more than any other arm is told.",
+    "Supervised split": "Structure's networks, trained on true increments of the state in place of embeddings.",
+    "Supervised drag": "Structure, its context trained to tell the true drag too: more than any other arm is told.",
     "SPRII": "The method under test: Align, Cross or both between related histories, as the setting says.",
     "Random": "The terms of SPRII with unrelated donors: what SPRII has over it, the relation gave.",
     "Joint": "Align and Cross together.",

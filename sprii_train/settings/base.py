@@ -320,7 +320,8 @@ class Setting:
             raise ValueError(
                 f"{type(config).__name__} has no field 'horizons', the steps ahead that its learner predicts"
             )
-        labels = self.properties if getattr(config, "context", None) == "supervised" else ()
+        supervised = getattr(config, "context", None) == "supervised"
+        labels = self.properties if supervised else getattr(config, "labels", ())
         return WindowReader(
             store, self.history, config.horizons, labels, getattr(config, "image", 0),
             observation=self.observation, action=self.action, still=self.still,

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 from sprii_train.learners.cpc import CPCConfig
 from sprii_train.learners.fcrl import TemporalFCRLConfig
+from sprii_train.learners.regression import RegressionConfig
 from sprii_train.learners.rssm import RSSMConfig
+from sprii_train.learners.supervised import SupervisedJEPAConfig
 from sprii_train.learners.tds import TDSConfig
 from sprii_train.settings.base import Budget, Other
 
@@ -56,3 +58,13 @@ def latent_losses(preset: str, budget: Budget) -> dict[str, Other]:
         "cpc": Other(CPCConfig.like(budget.learner), budget.train, budget.step_seconds),
         "rssm": Other(RSSMConfig.like(budget.learner), budget.train, rolled),
     }
+
+
+def told_drag(preset: str, budget: Budget) -> dict[str, Other]:
+    """`supervised-drag`: the budget's JEPA, whose code is told the drag too, with its updates."""
+    return {"supervised-drag": Other(SupervisedJEPAConfig.like(budget.learner), budget.train, budget.step_seconds)}
+
+
+def told_increments(preset: str, budget: Budget) -> dict[str, Other]:
+    """`supervised-split`: the budget's JEPA, told true increments of the state in place of embeddings."""
+    return {"supervised-split": Other(RegressionConfig.like(budget.learner), budget.train, budget.step_seconds)}

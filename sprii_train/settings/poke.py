@@ -7,7 +7,7 @@ from sprii_train.analysis.formation import POKE_FACTORS, SPRING_FACTORS, poke_ev
 from sprii_train.fit import TrainConfig
 from sprii_train.learners.jepa import JEPAConfig
 from sprii_train.settings.base import SMOKE_NOTE, SMOKE_ROUTES, SMOKE_TRAIN, Budget, Built, Setting
-from sprii_train.settings.others import latent_losses, with_others
+from sprii_train.settings.others import latent_losses, told_drag, with_others
 
 TINY = JEPAConfig(
     image=32, stem=(16,), patch=8, frames="scaled", width=32, layers=1, heads=4, dropout=0.0, sigreg_slices=32,
@@ -64,7 +64,7 @@ POKE = Setting(
     properties=("mass", "drag", "stiffness"),
     history=24,
     anchors=(24, 32, 40, 47),
-    budgets=with_others(POKE_BUDGETS, latent_losses),
+    budgets=with_others(POKE_BUDGETS, latent_losses, told_drag),
     factors=POKE_FACTORS,
     donor_factors=SPRING_FACTORS,  # log m, log γ, log k and log k/m: the columns of `tab:poke-targeted-utility`
     components={

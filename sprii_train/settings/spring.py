@@ -16,15 +16,16 @@ from sprii_train.analysis.formation import SPRING_FACTORS
 from sprii_train.analysis.value import FitConfig, ReaderConfig
 from sprii_train.cases.contexts import QueriedContexts
 from sprii_train.cases.queries import QueryCases
-from sprii_train.data import PairedWindows
+from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import TrainConfig
-from sprii_train.learners import learner_of
+from sprii_train.increments import IncrementReader
+from sprii_train.learners import RegressionConfig, learner_of
 from sprii_train.learners.jepa import JEPAConfig
 from sprii_train.recipes import Recipe, Reference
 from sprii_train.records import Report
 from sprii_train.selection import Selection, fit_selected
 from sprii_train.settings.base import SMOKE_NOTE, SMOKE_ROUTES, SMOKE_TRAIN, Budget, Built, Setting
-from sprii_train.settings.others import latent_losses, tds_of_frames, temporal_fcrl, with_others
+from sprii_train.settings.others import latent_losses, tds_of_frames, temporal_fcrl, told_increments, with_others
 from sprii_train.settings.poke import NARROW, POKE, TINY
 from sprii_train.settings.references import references
 from sprii_train.sweeps import SweptWindows, sweeps
@@ -79,6 +80,12 @@ SELECTION_SEED = 20_269
 class SpringSetting(Setting):
     """The setting whose pairs come in sweeps, where the recipe's pairing has them."""
 
+    def reader(self, store: Store, config: Any) -> WindowReader:
+        """As in any setting; with true increments for the supervised split."""
+        if not isinstance(config, RegressionConfig):
+            return super().reader(store, config)
+        return IncrementReader(store, self.history, config.horizons, image=config.image, still=self.still)
+
     def data(self, store: Store, config: Any, recipe: Recipe, *, pairs: int, seed: int) -> Callable[[int], Any]:
         """`SweptWindows` of the forced episodes of training systems; other pairings are drawn as in any setting, and
         queries with their contexts for a reference."""
@@ -119,7 +126,7 @@ class SpringSetting(Setting):
 
     def code(self) -> tuple[Any, ...]:
         """With the schedule, and the references' queries and selection."""
-        own = (QueriedContexts, Selection, fit_selected, queried_loss)
+        own = (QueriedContexts, Selection, fit_selected, queried_loss, IncrementReader)
         return (*super().code(), SweptWindows, sweeps, *own)
 
     @staticmethod
@@ -143,7 +150,7 @@ SPRING = SpringSetting(
     properties=POKE.properties,
     history=96,
     anchors=(95,),
-    budgets=with_others(SPRING_BUDGETS, tds_of_frames, temporal_fcrl, latent_losses, references),
+    budgets=with_others(SPRING_BUDGETS, tds_of_frames, temporal_fcrl, latent_losses, told_increments, references),
     factors=SPRING_FACTORS,
     kind="forced",
     still=True,

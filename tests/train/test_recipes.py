@@ -82,12 +82,14 @@ def test_the_arms_of_pokeworld_and_springworld():
     align, linked = Objective(lambda_p=1.0), ("inferred", "random-history")
     assert list(POKE_RECIPES) == [
         "alpha-0", "alpha-0.5", "alpha-1", "g1", "g2", "g3", "mismatch-random", "mismatch-drag", "mismatch-mass",
-        "spaced-rollout", "spaced-system", "inferred", "random-history",
+        "supervised-drag", "spaced-rollout", "spaced-system", "inferred", "random-history",
         "nce-0.07-0.1", "nce-0.07-1", "nce-0.1-0.1", "nce-0.1-1", "nce-0.2-0.1", "nce-0.2-1",
     ]  # fmt: skip
     for name, arm in POKE_RECIPES.items():
         if name.startswith("spaced-"):
             assert arm.objective == Objective(lambda_p=1.0, lambda_x=0.1, cross_directions="one"), name
+        elif name == "supervised-drag":
+            assert (arm.objective, arm.context) == (Objective(), "split")  # its labels are the learner's
         elif not name.startswith("nce-"):
             assert arm.objective == align, name
     with pytest.raises(ValueError, match=r"Spaced\.apart is 0; legal: an integer >= 1"):
@@ -99,6 +101,7 @@ def test_the_arms_of_pokeworld_and_springworld():
             assert (arm.relation, arm.kernel) == (SAME_SYSTEM, Uniform())
     assert [name for name, arm in EVERY_RECIPE.items() if arm.kernel == LINKED] == list(linked)
     assert {name: (a.objective.lambda_p, a.objective.lambda_x) for name, a in SPRING_RECIPES.items()} == {
+        "supervised-split": (0.0, 0.0),
         "weights-0.25-0.1": (0.25, 0.1), "weights-4-0.1": (4.0, 0.1),
         "weights-1-0.025": (1.0, 0.025), "weights-1-0.4": (1.0, 0.4),
     }  # fmt: skip

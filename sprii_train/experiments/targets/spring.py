@@ -594,13 +594,14 @@ SPRING_TARGETS = (
         "tab:spring-complete",
         "SpringWorld: one source a recipe, task error and probes",
         (
-            Group("spring", (*JEPAS, *OTHERS, "supervised"), ("formation", "value"), ("native", *CORE, *OTHERS)),
+            Group("spring", (*JEPAS, *OTHERS, "supervised-split"), ("formation", "value"), ("native", *CORE, *OTHERS)),
             Group("spring", REFERENCES, ("formation", "own-head")),
         ),
         _complete,
         COMPLETE_CLAIMS,
-        note="The supervised split's context is a regression of the factors; the paper does not say of what its own "
-        "is. References answer the horizons 2 and 8 of the query mixture between those that they are trained on.",
+        note="The supervised split is trained on true increments of the state by its own codes, and read by the common "
+        "reader as the JEPAs are. References answer the horizons 2 and 8 of the query mixture between those that they "
+        "are trained on.",
     ),
     Target(
         "tab:spring-lambda",

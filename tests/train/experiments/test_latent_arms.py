@@ -1,4 +1,4 @@
-"""Arms of CPC and of the RSSM through the measures of SpringWorld and of held-out systems."""
+"""Arms of CPC, of the RSSM and of the supervised split through the measures of SpringWorld and of held-out systems."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,7 @@ from tiny_sources import cell_of, measuring, row_of
 from tiny_worlds import SPRING_LEARNER
 
 from sprii_envs.banks import Bank
-from sprii_train.learners import CPCConfig, RSSMConfig
+from sprii_train.learners import CPCConfig, RegressionConfig, RSSMConfig
 from sprii_train.settings import D_CLEAN, POKE, SPRING
 
 LIKE = {"cpc": CPCConfig.like, "rssm": RSSMConfig.like}
@@ -26,6 +26,14 @@ def test_springworlds_measures(spring_bank: Bank, tmp_path: Path, name: str) -> 
     found = {key: value for key, value in row.items() if key.startswith("reader0_") and isinstance(value, float)}
     assert found
     assert all(map(math.isfinite, found.values()))
+    assert "window_ridge_mass" in str(row)
+
+
+def test_the_supervised_split_is_read_as_they_are(spring_bank: Bank, tmp_path: Path) -> None:
+    cell = cell_of(spring_bank, "spring", "supervised-split", learner=RegressionConfig.like(SPRING_LEARNER))
+    row = row_of(cell, tmp_path, ["value", "formation"])
+    assert (row["arm"], row["label"]) == ("supervised-split", "Supervised split")
+    assert math.isfinite(row["reader0_cold_persistent"])
     assert "window_ridge_mass" in str(row)
 
 

@@ -37,7 +37,9 @@ from sprii_train.learners import (
     PersistentJEPAConfig,
     PooledConfig,
     ReferenceConfig,
+    RegressionConfig,
     RSSMConfig,
+    SupervisedJEPAConfig,
     TactileConfig,
     TDSConfig,
     TemporalFCRLConfig,
@@ -67,6 +69,8 @@ CONFIGS: dict[str, Any] = {
         observation_dim=8, action_dim=2, history=3, window=4, context=2, encoder=(7, 6, 5), dynamics=(8, 7, 6, 5)
     ),
     "pooled": PooledConfig(history=3, window=4, persistent=2, encoder=(7,), dynamics=(8, 7)),
+    "jepa-regression": RegressionConfig.like(replace(POKE_LEARNER, image=0, observation_dim=8)),
+    "jepa-supervised": SupervisedJEPAConfig.like(replace(POKE_LEARNER, image=0, observation_dim=8)),
     "contextual": ContextualConfig(
         observation_dim=8, action_dim=2, contexts="encoded", context=2, history=3, window=4, hidden=(8, 7), encoder=(6,)
     ),
@@ -110,7 +114,7 @@ OF_OBJECTS = CoPhyNetConfig | ObjectJEPAConfig | ObjectCPCConfig | ObjectRSSMCon
 WITHOUT_CONTEXTS = tuple(
     name
     for name, config in CONFIGS.items()
-    if name not in ("jepa", "tds", "cpc", "rssm", "pooled", "fcrl-temporal")
+    if name not in ("jepa", "tds", "cpc", "rssm", "pooled", "fcrl-temporal", "jepa-supervised", "jepa-regression")
     and not isinstance(config, OF_OBJECTS | MultimodalConfig)
 )
 PAIRS = 6
@@ -180,7 +184,13 @@ def windows_of(config: Any, recipe: Recipe, bank: Bank) -> Any:
         recipe = replace(recipe, relation=SAME_SYSTEM)
     if recipe.kernel == LINKED:
         recipe = replace(recipe, kernel=random_graph(POKE.episodes(bank, "train"), seed=0))
-    return POKE.data(bank, config, recipe, pairs=PAIRS, seed=0)(0)
+    windows = POKE.data(bank, config, recipe, pairs=PAIRS, seed=0)(0)
+    if isinstance(
+        config, RegressionConfig
+    ):  # increments of the present state to each target, as its setting reads them
+        increments = windows.future_observations - windows.observations[:, -1:]
+        return windows._replace(labels=increments.flatten(1))
+    return windows
 
 
 def test_every_registered_learner_is_tested_here():
@@ -206,8 +216,16 @@ def test_a_learner_under_a_recipe(poke_bank: Bank, name: str, arm: str):
         ):
             POKE.learner_config(CONFIGS[name], recipe)
         return
-    if isinstance(CONFIGS[name], TDSConfig | RSSMConfig | TemporalFCRLConfig) and recipe.context != "split":
-        with pytest.raises(ValueError, match=rf"(TDS|RSSM|FCRL)Config\.context is '{recipe.context}'; legal: split"):
+    if isinstance(CONFIGS[name], TDSConfig | RSSMConfig | TemporalFCRLConfig | SupervisedJEPAConfig) and (
+        recipe.context != "split"
+    ):
+        with pytest.raises(
+            ValueError, match=rf"(TDS|RSSM|FCRL|JEPA)Config\.context is '{recipe.context}'; legal: split"
+        ):
+            POKE.learner_config(CONFIGS[name], recipe)
+        return
+    if isinstance(CONFIGS[name], RegressionConfig) and recipe.context == "supervised":
+        with pytest.raises(ValueError, match=r"RegressionConfig\.context is 'supervised'; legal: split, monolithic"):
             POKE.learner_config(CONFIGS[name], recipe)
         return
     if isinstance(CONFIGS[name], PooledConfig) and recipe.context == "monolithic":
