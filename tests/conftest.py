@@ -1,4 +1,4 @@
-"""For every test: one thread a process, compiled kitchens that are kept, and a heap that is not looked through again."""
+"""For every test: one thread a process, compiled kitchens that are kept, a heap that is not looked through again."""
 
 import gc
 import os

@@ -29,7 +29,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Bank:
 
 def test_every_way_to_read_gives_one_stream(small: Bank, monkeypatch: pytest.MonkeyPatch):
     # torchrl, once imported, makes "spawn" the default, whose workers import torch anew
-    monkeypatch.setattr(multiprocessing.context._default_context, "_actual_context", multiprocessing.get_context("fork"))
+    monkeypatch.setattr(
+        multiprocessing.context._default_context, "_actual_context", multiprocessing.get_context("fork")
+    )
     found = load("torch_loader").run(small, length=6)
     assert len(found) == 5
     assert len(set(found.values())) == 1
