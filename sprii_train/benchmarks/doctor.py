@@ -63,8 +63,8 @@ def examine(
         found["targets"] = costs(rates)
         screen.print(_cost_table(rates, found["targets"]))
         screen.print(
-            "Times are of one worker, nothing trained yet, from measured seconds of an update scaled by a device's rate "
-            "of float32 products: rough, and roughest of small learners on a device other than the CPU."
+            "Times are of one worker, nothing trained yet: measured seconds of an update scaled by a device's rate of "
+            "float32 products, rough, and roughest of small learners on a device other than the CPU."
         )
     return found
 

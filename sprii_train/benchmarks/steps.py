@@ -7,7 +7,7 @@ the same on every device, dropout is off, and the comparison is in float32.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -218,14 +218,15 @@ def _try(
     if room is not None and needed > room:
         told = f"not tried: a batch of {tried} pairs takes {needed / 2**30:.1f} GiB, there are {room / 2**30:.1f}"
         return name, weights, own, tried, memory, tuple(Update(each, error=told) for each in devices)
-    updates, reference = [], None
+    updates: list[Update] = []
+    reference: tuple[float, list[Tensor]] | None = None
     for device in devices:
         update, gradient = _update(learner, windows, train, device)
-        if update.error is None and reference is not None:
+        if update.loss is not None and reference is not None:
             loss, first = reference
             apart = max(abs(update.loss - loss) / max(abs(loss), 1e-12), _apart(gradient, first))
             update = replace(update, difference=apart)
-        elif update.error is None:
+        elif update.loss is not None:
             reference = update.loss, gradient
         updates.append(update)
     return name, weights, own, tried, memory, tuple(updates)
@@ -233,8 +234,7 @@ def _try(
 
 def _still(config: Any) -> Any:
     """Without dropout, whose masks each kind of device draws in its own way."""
-    named = {field.name for field in fields(config)} if is_dataclass(config) else set()
-    return replace(config, dropout=0.0) if "dropout" in named else config
+    return replace(config, dropout=0.0) if hasattr(config, "dropout") else config
 
 
 def _update(learner: nn.Module, windows: Any, train: TrainConfig, device: str) -> tuple[Update, list[Tensor]]:

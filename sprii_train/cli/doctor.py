@@ -13,7 +13,7 @@ class Doctor:
     """Print what this machine offers, an update of every preset on every device, and what targets would cost."""
 
     devices: str | None = None
-    """Torch devices, such as cpu,cuda:0; by default all that are here. The first is what the others are compared with."""
+    """Torch devices, such as cpu,cuda:0; by default all. The first is what the others are compared with."""
     presets: str = "smoke,quick,states,paper"
     """Presets to try; none: nothing is tried."""
     settings: str | None = None

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ class _Process:
         return self._failed
 
 
-def _context() -> multiprocessing.context.BaseContext:
+def _context() -> BaseContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
