@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ class _Process:
         return self._failed
 
 
-def _context() -> BaseContext:
+def _context() -> Any:  # no name that every system has is of both
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
