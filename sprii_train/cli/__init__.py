@@ -20,6 +20,7 @@ except PackageImportError as error:
 
 from sprii_train.cli.bank import BankCommand
 from sprii_train.cli.benchmark import Benchmark
+from sprii_train.cli.doctor import Doctor
 from sprii_train.cli.overcooked import OvercookedCommand
 from sprii_train.cli.pendulum import PendulumCommand
 from sprii_train.cli.relations import RelationsCommand
@@ -37,6 +38,7 @@ _EXTRAS = {
     Reproduce: ("reproduce", "train"),
     Scoreboard: ("scoreboard", "train"),
     Report: ("report", "train"),
+    Doctor: ("doctor", "train"),
     PendulumCommand: ("pendulum", "train"),
     OvercookedCommand: ("overcooked", "train,overcooked"),
 }
@@ -65,6 +67,7 @@ def main() -> None:
             | Annotated[PendulumCommand, subcommand("pendulum")]
             | Annotated[OvercookedCommand, subcommand("overcooked")]
             | Annotated[Benchmark, subcommand("benchmark")]
+            | Annotated[Doctor, subcommand("doctor")]
         ],
         prog="sprii",
         description="Environments with persistent properties, relation samplers, Align and Cross; sprii --version.",

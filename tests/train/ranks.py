@@ -16,7 +16,9 @@ class Ranks:
     """`ranks(function, …)` is the list of the ranks' results; `function` is of a module. Started once, used often."""
 
     def __init__(self, folder: Path, world: int = 2) -> None:
-        context = mp.get_context("spawn")
+        context: Any = mp.get_context("forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn")
+        if context.get_start_method() == "forkserver":
+            context.set_forkserver_preload(["sprii_train.experiments.targets"])  # as the grid's own processes
         self.pipes, self.processes = [], []
         for rank in range(world):
             ours, theirs = context.Pipe()

@@ -123,9 +123,14 @@ def started(smoke, tmp_path):
     return command, out, process
 
 
+def descendants(pid):
+    children = [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*children, *(p for child in children for p in descendants(child))]
+
+
 def end(process, number):
     """What the command said when the signal ended it; asserts that its workers end too (Linux)."""
-    workers = [int(p) for p in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    workers = descendants(process.pid)
     assert workers
     process.send_signal(number)
     _, said = process.communicate(timeout=120)  # a worker that lives on would hold stderr open

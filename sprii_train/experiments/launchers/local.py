@@ -1,4 +1,8 @@
-"""Cells in processes of this machine; one whose parent has died stops at its next step and leaves no orphan behind."""
+"""Cells in processes of this machine; one whose parent has died stops at its next step and leaves no orphan behind.
+
+Where the system can, they are forked from a server that has imported what every cell needs and run nothing: a cell then
+starts in a tenth of a second and shares that memory, and has neither threads nor locks of its parent.
+"""
 
 import contextlib
 import multiprocessing
@@ -18,7 +22,7 @@ from sprii_train.experiments.launchers.base import Told
 
 
 class Local:
-    """Spawned processes.
+    """A process a cell.
 
     Args:
         workers: processes at once; by default one a core.
@@ -52,10 +56,11 @@ class Local:
 
 class _Process:
     def __init__(self, cell: Cell, root: Path, threads: int) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         self.title, self._failed, self._ended = cell.title, None, False
         self.pipe, theirs = context.Pipe(duplex=False)
-        self.process = context.Process(target=_work, args=(cloudpickle.dumps(cell), root, threads, theirs, os.getpid()))
+        given = (cloudpickle.dumps(cell), root, threads, theirs, dict(os.environ))
+        self.process = context.Process(target=_work, args=given)
         self.process.start()
         theirs.close()
 
@@ -83,14 +88,25 @@ class _Process:
         return self._failed
 
 
-def _work(pickled: bytes, root: Path, threads: int, messages: Any, parent: int) -> None:
+def _context() -> Any:  # no name that every system has is of both
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["sprii_train.experiments.targets"])
+    return context
+
+
+def _work(pickled: bytes, root: Path, threads: int, messages: Any, environment: dict[str, str]) -> None:
+    os.environ.clear()  # a server has that of its start
+    os.environ.update(environment)
     torch.set_num_threads(threads)
+    parent = multiprocessing.parent_process()
     cell: Cell = cloudpickle.loads(pickled)  # a setting of one's own may hold functions that have no name
     said = 0.0
 
     def report(step: int, values: dict[str, float]) -> None:
         nonlocal said
-        if os.getppid() != parent:
+        if parent is not None and not parent.is_alive():
             os.kill(os.getpid(), signal.SIGTERM)  # fit writes its checkpoint and stops
         elif time.monotonic() - said > 0.5 or step == cell.steps:
             said = time.monotonic()

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import multiprocessing
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from queued import Queue
 from toy_cells import ToyCell
 
@@ -83,6 +85,29 @@ def test_cells_may_hold_functions_without_a_name(tmp_path: Path):
     cell: Any = ToyCell("plain", steps=3)
     object.__setattr__(cell, "store", lambda folder: folder)
     assert run_grid([cell], tmp_path, workers=1)[0]["arm"] == "plain"
+
+
+@dataclass(frozen=True)
+class PlacedCell(ToyCell):
+    """Tells where it runs."""
+
+    def run(self, folder: Path, report: Report) -> dict[str, Any]:
+        return {"cwd": os.getcwd(), "word": os.environ.get("SPRII_TEST_WORD"), "threads": torch.get_num_threads()}
+
+
+def test_a_cell_has_the_environment_and_the_folder_of_its_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Not those of the grid before, whose server it may be forked from."""
+    monkeypatch.chdir(tmp_path)
+    for word, threads in (("first", 1), ("second", 2), (None, 1)):
+        if word is None:
+            monkeypatch.delenv("SPRII_TEST_WORD")
+        else:
+            monkeypatch.setenv("SPRII_TEST_WORD", word)
+        folder = tmp_path / str(word)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        (row,) = run_grid([PlacedCell("placed")], tmp_path / f"cells-{word}", workers=1, threads=threads)
+        assert row == {"cwd": str(folder), "word": word, "threads": threads}
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,9 @@ def test_the_cost_is_told_before_anything_is_trained(runs: Any, told: Any, monke
     monkeypatch.setattr(costs, "product_rate", lambda: costs.REFERENCE_RATE / 1_000)
     runs[1]()
     assert "about" not in capsys.readouterr().err
-    runs[1](seeds=(1,))
+    monkeypatch.setattr(reproducing, "run_grid", lambda *_, **__: pytest.fail("trained"))
+    with pytest.raises(pytest.fail.Exception, match="trained"):
+        runs[1](seeds=(1,))
     said = capsys.readouterr().err
     spent = replace(PENDULUM.budget("smoke"), sources=(1,))
     parts = [(group, PENDULUM, spent, group.arms("smoke")) for group in TARGET.groups]

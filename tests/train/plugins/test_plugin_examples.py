@@ -1,6 +1,7 @@
 """The examples of the plug-ins, at a size for tests."""
 
 import importlib.util
+import multiprocessing
 from pathlib import Path
 from types import ModuleType
 
@@ -26,7 +27,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Bank:
     return build(protocol, tmp_path_factory.mktemp("banks") / "small")
 
 
-def test_every_way_to_read_gives_one_stream(small: Bank):
+def test_every_way_to_read_gives_one_stream(small: Bank, monkeypatch: pytest.MonkeyPatch):
+    # torchrl, once imported, makes "spawn" the default, whose workers import torch anew
+    monkeypatch.setattr(
+        multiprocessing.context._default_context, "_actual_context", multiprocessing.get_context("fork")
+    )
     found = load("torch_loader").run(small, length=6)
     assert len(found) == 5
     assert len(set(found.values())) == 1

@@ -113,10 +113,11 @@ def test_resumes_behind_the_last_batch_consumed(bank: Bank, workers, context, co
             saved = whole.state_dict()
             if done == consumed:
                 break
-    other = loader(bank, 0 if workers else 1, seed=8)
+    others = (0, None) if workers else (1, "fork")
+    other = loader(bank, *others, seed=8)
     with pytest.raises(ValueError, match="window_seed 3, here 8"):
         other.load_state_dict(saved)
-    resumed = loader(bank, 0 if workers else 1)
+    resumed = loader(bank, *others)
     resumed.load_state_dict(pickle.loads(pickle.dumps(saved)))
     rest = list(resumed)
     assert len(rest) == LENGTH - consumed % LENGTH
@@ -144,7 +145,7 @@ def test_frames(bank: Bank):
 def _rank(rank: int, world: int, init: Path, bank: Bank, folder: Path) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{init}", rank=rank, world_size=world)
-    both = loader(bank, workers=1)
+    both = loader(bank, 1, "fork")
     first = [next(iter(both)) for _ in range(2)]
     state = both.state_dict()
     alike: list = [None] * world
@@ -154,7 +155,7 @@ def _rank(rank: int, world: int, init: Path, bank: Bank, folder: Path) -> None:
 
 
 def test_two_ranks_share_one_global_batch(bank: Bank, tmp_path: Path):
-    multiprocessing.spawn(_rank, (2, tmp_path / "init", bank, tmp_path), 2)
+    multiprocessing.start_processes(_rank, (2, tmp_path / "init", bank, tmp_path), 2, start_method="forkserver")
     (zero, states), (one, _) = (torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(2))
     assert len(zero) == len(one) == LENGTH
     assert states[0] == states[1]
