@@ -74,6 +74,8 @@ class ADConfig:
 class AD(nn.Module):
     """The learner; its operations are those of `protocol.Learner`, with whole episodes as windows."""
 
+    native_by_window = True
+
     def __init__(self, config: ADConfig) -> None:
         super().__init__()
         self.config = instance("config", config, of=ADConfig)

@@ -190,7 +190,7 @@ OVERCOOKED_BUDGETS = {
     ),
     "paper": Budget(
         ADConfig(width=256, layers=4),
-        TrainConfig(steps=20_000, pairs=512, weight_decay=0.01),
+        TrainConfig(steps=20_000, pairs=512, weight_decay=0.01, microbatch=8),
         (4200, 4201, 4202),
         1,
         None,
