@@ -189,8 +189,8 @@ OVERCOOKED_BUDGETS = {
         trials=Trials(20, 4, seconds=30.0),
     ),
     "paper": Budget(
-        ADConfig(width=256, layers=4),
-        TrainConfig(steps=20_000, pairs=512, weight_decay=0.01, microbatch=8),
+        ADConfig(width=256, layers=4, dropout=0.1),
+        TrainConfig(steps=20_000, pairs=512, warmup=1000, weight_decay=0.0, microbatch=8),
         (4200, 4201, 4202),
         1,
         None,
