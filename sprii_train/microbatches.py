@@ -56,8 +56,8 @@ def chunked_loss(
     codes: list[list[Tensor]] = []
     for begin in range(0, n, pairs):
         rows = torch.arange(begin, min(n, begin + pairs))
-        own = take(windows, torch.cat([rows, rows + n]))
-        told: Any = checkpoint(_part, learner, own, objective, use_reentrant=False)
+        both = torch.cat([rows, rows + n]).to(windows.actions.device)
+        told: Any = checkpoint(_part, learner, windows, both, objective, use_reentrant=False)
         of_part, named, *offered = told
         share = len(rows) / n
         loss = loss + share * of_part
@@ -67,9 +67,14 @@ def chunked_loss(
     return loss, {name: value.detach() for name, value in parts.items()}
 
 
-def _part(learner: Learner, windows: Windows, objective: Objective) -> tuple[Tensor, dict[str, Tensor], Tensor, Tensor]:
-    """What is a mean over the windows of a part, by name too, and its donors' and recipients' contexts."""
-    batch = learner.prepare(windows)
+def _part(
+    learner: Learner, windows: Windows, rows: Tensor, objective: Objective
+) -> tuple[Tensor, dict[str, Tensor], Tensor, Tensor]:
+    """What is a mean over some windows, by name too, and their donors' and recipients' contexts.
+
+    Rows are taken here, because what is handed in is held until the gradient is due.
+    """
+    batch = learner.prepare(take(windows, rows))
     codes = encode(learner, batch)
     n = len(codes.z_p) // 2
     if objective.native_on == "all":
