@@ -28,6 +28,7 @@ from sprii_envs.files import absolute, read_json, write_json
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError, load_training_state, save, save_training_state, training_states
 from sprii_train.identity import code_of, learner_state, plain_attributes
+from sprii_train.microbatches import chunked_loss
 from sprii_train.protocol import Objective, Windows, check_objective, take, training_loss
 from sprii_train.records import Records, Report
 
@@ -70,6 +71,7 @@ class TrainConfig:
         checkpoint_every, log_every: in steps.
         endpoints: shares of the steps at which the learner is kept besides its end, see `endpoint_folder`.
         device: a torch device.
+        microbatch: pairs whose activations are held at once (`microbatches.chunked_loss`); 0 is all of them.
     """
 
     steps: int = 20_000
@@ -85,11 +87,12 @@ class TrainConfig:
     log_every: int = 50
     device: str = "cpu"
     endpoints: tuple[float, ...] = ()
+    microbatch: int = 0
 
     def __post_init__(self) -> None:
         check(self, integer, "steps", "checkpoint_every", "log_every", least=1)
         check(self, integer, "pairs", least=2)
-        check(self, integer, "warmup", "seed")
+        check(self, integer, "warmup", "seed", "microbatch")
         check(self, number, "learning_rate", "clip", above=0)
         check(self, number, "weight_decay", least=0)
         check(self, choice, "precision", legal=("auto", "fp32", "bf16"))
@@ -165,7 +168,7 @@ def resolve_precision(config: TrainConfig) -> str:
 def what_matters(config: TrainConfig) -> dict[str, Any]:
     """The settings that a run's weights depend on, with the precision resolved: its identity."""
     told = {"log_every", "checkpoint_every", "device"}
-    told |= {name for name in ("rates", "endpoints") if not getattr(config, name)}
+    told |= {name for name in ("rates", "endpoints", "microbatch") if not getattr(config, name)}
     return {k: v for k, v in asdict(config).items() if k not in told} | {"precision": resolve_precision(config)}
 
 
@@ -278,7 +281,8 @@ def fit(
         if main:
             print(f"{root} holds this run, finished: its weights of step {start} are loaded", file=sys.stderr)
         return learner.eval()
-    compute = distributed.parallel(learner, training_loss)
+    loss = partial(chunked_loss, pairs=config.microbatch) if config.microbatch else training_loss
+    compute = distributed.parallel(learner, loss)
     kept = {config.after(share) for share in config.endpoints}
     with (
         _stop_requests() as stop,

@@ -160,8 +160,13 @@ def aligned_codes(learner: Learner, batch: Batch, codes: Codes) -> tuple[Tensor,
 
 def align_terms(learner: Learner, batch: Batch, codes: Codes, objective: Objective) -> AlignTerms:
     """Align of the contexts that donors and recipients offer."""
+    return _align(*aligned_codes(learner, batch, codes), objective)
+
+
+def _align(donors: Tensor, recipients: Tensor, objective: Objective) -> AlignTerms:
     return align(
-        *aligned_codes(learner, batch, codes),
+        donors,
+        recipients,
         invariance=objective.invariance,
         variance=objective.variance,
         covariance=objective.covariance,
@@ -215,20 +220,29 @@ def training_loss(learner: Learner, windows: Windows, objective: Objective) -> t
         loss, parts = learner.native_loss(batch, codes)
     else:
         loss, parts = learner.native_loss(take(batch, slice(n, None)), take(codes, slice(n, None)))
-    if objective.lambda_p:
-        terms = align_terms(learner, batch, codes, objective)
-        loss = loss + objective.lambda_p * terms.total
-        parts |= {"align": terms.total, "invariance": terms.invariance}
-        parts |= {"variance": terms.variance, "covariance": terms.covariance}
-    if objective.lambda_nce:
-        term = relational_info_nce(*aligned_codes(learner, batch, codes), temperature=objective.temperature)
-        loss = loss + objective.lambda_nce * term
-        parts |= {"info_nce": term}
+    if objective.lambda_p or objective.lambda_nce:
+        loss = with_relation(loss, parts, *aligned_codes(learner, batch, codes), objective)
     if objective.lambda_x:
         term = cross_loss(learner, batch, codes, objective)
         loss = loss + objective.lambda_x * term
         parts |= {"cross": term}
     return loss, {name: value.detach() for name, value in parts.items()}
+
+
+def with_relation(
+    loss: Tensor, parts: dict[str, Tensor], donors: Tensor, recipients: Tensor, objective: Objective
+) -> Tensor:
+    """A loss and what is of the related contexts of a whole batch, (n, d) each; `parts` are told of it."""
+    if objective.lambda_p:
+        terms = _align(donors, recipients, objective)
+        loss = loss + objective.lambda_p * terms.total
+        parts |= {"align": terms.total, "invariance": terms.invariance}
+        parts |= {"variance": terms.variance, "covariance": terms.covariance}
+    if objective.lambda_nce:
+        term = relational_info_nce(donors, recipients, temperature=objective.temperature)
+        loss = loss + objective.lambda_nce * term
+        parts |= {"info_nce": term}
+    return loss
 
 
 def each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:

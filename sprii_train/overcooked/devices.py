@@ -1,7 +1,9 @@
-"""The JAX device that games and networks are computed on."""
+"""The JAX device that games and networks are computed on, and where its programs are kept."""
 
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import jax
 
@@ -24,6 +26,19 @@ def on_device(name: str) -> Iterator[None]:
         raise ValueError(f"device is {name!r}, which cannot be used here; legal: {legal}") from None
     with jax.default_device(device):
         yield
+
+
+def keep_programs(folder: Path) -> None:
+    """Compiled programs of this process lie under the folder, where the next process finds them.
+
+    Every source is measured in a process of its own, which would spend more on compiling than on playing. Machines
+    differ in what their programs may use, so that each has its own.
+    """
+    for name, value in {
+        "jax_compilation_cache_dir": str(folder / platform.node()),
+        "jax_persistent_cache_min_compile_time_secs": 0.2,
+    }.items():
+        jax.config.update(name, value)
 
 
 _KINDS = {"gpu": "cuda"}

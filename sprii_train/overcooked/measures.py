@@ -22,7 +22,10 @@ from sprii_train.overcooked.windows import SPAN, read_windows
 Array = NDArray[np.float64]
 
 PENALTY = 1e-3
-"""Of the probe's ridge; fixed, so that nothing is selected."""
+"""Of the published probe's ridge."""
+
+PENALTIES = tuple(10.0**power for power in range(-3, 5))
+"""Among which one is chosen by partners that the ridge was not fitted with."""
 
 SHOWN = 8
 """Principal components of what a sample shows without a learner: as many as partners' visible habits, say."""
@@ -104,6 +107,48 @@ def probe(fitted: Slots, tested: Slots, signatures: Array, *, penalty: float = P
     constant = np.square(targets.mean(0) - wanted).mean(1)
     of = [tested.partners == partner for partner in np.unique(tested.partners)]
     return Probed(np.array([read[rows].mean() for rows in of]), np.array([constant[rows].mean() for rows in of]))
+
+
+def compact(signatures: Array) -> Array:
+    """P signatures (P, F) by P numbers each, whose mean squared differences are the same: what a probe costs.
+
+    A linear probe stays in the plane of the signatures it was fitted to, so that nothing is lost.
+    """
+    left, size, _ = np.linalg.svd(signatures, full_matrices=False)
+    return left * size * np.sqrt(len(size) / signatures.shape[1])
+
+
+def chosen_penalty(fitted: Slots, signatures: Array) -> float:
+    """That of `PENALTIES` whose probes read partners best that they were not fitted with; of fit samples alone."""
+
+    def error(penalty: float) -> float:
+        return float(left_out(fitted, fitted, signatures, penalty=penalty).error.mean())
+
+    return min(PENALTIES, key=error)
+
+
+def left_out(fitted: Slots, tested: Slots, signatures: Array, *, penalty: float | None = None) -> Probed:
+    """Each partner read by a probe, and compared with a constant, of the other partners: a new one to both.
+
+    Args:
+        fitted, tested: samples of the same partners.
+        penalty: of the ridge; None chooses it for each partner, among the others.
+
+    Raises:
+        ValueError: for a single partner.
+    """
+    names = np.unique(fitted.partners)
+    if len(names) < 2:
+        raise ValueError(f"fitted samples are of {len(names)} partners; legal: at least 2")
+    found = []
+    for name in names:
+        others, own = (
+            Slots(*(field[rows] for field in part))
+            for part, rows in ((fitted, fitted.partners != name), (tested, tested.partners == name))
+        )
+        of = penalty if penalty is not None else PENALTY if len(names) == 2 else chosen_penalty(others, signatures)
+        found.append(probe(others, own, signatures, penalty=of))
+    return Probed(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
 def distance_ratio(fitted: Slots, tested: Slots) -> float:

@@ -61,6 +61,7 @@ class Panel(NamedTuple):
         fit: whether a sample is fitted on, (N,).
         signatures: of all partners, (P, snippets × steps × 6) float64.
         returns: mean of a partner's episodes, (P,).
+        behaviour: how partners truly behaved in the samples, (N, F): shares of their actions, places and loads.
     """
 
     observations: NDArray[np.uint8]
@@ -71,6 +72,7 @@ class Panel(NamedTuple):
     fit: NDArray[np.bool_]
     signatures: NDArray[np.float64]
     returns: NDArray[np.float64]
+    behaviour: NDArray[np.float64]
 
 
 def fixed_ego(roster: Roster) -> Partner:
@@ -111,7 +113,20 @@ def panel(game: Game, seat: int, roster: Roster, config: PanelConfig = PanelConf
         fit=np.tile(np.repeat([True, False], samples), len(roster)),
         signatures=signatures(game, 1 - seat, roster, [played[i] for i in roster.group("familiar")]),
         returns=np.array([own.returns.mean() for own in played], np.float64),
+        behaviour=_behaviour(1 - seat, played),
     )
+
+
+def _behaviour(seat: int, played: Sequence[Histories]) -> NDArray[np.float64]:
+    agents, found = [own.states.agents for own in played], []
+    for values in (
+        np.stack([own.partner_actions for own in played]),
+        np.stack([own.pos.y[..., seat] * 1000 + own.pos.x[..., seat] for own in agents]),
+        np.stack([own.inventory[..., seat] for own in agents]),
+    ):
+        shares = (values[..., None] == np.unique(values)).mean(axis=(2, 3))  # of an episode, (P, episodes, values)
+        found.append(shares.reshape(len(played), -1, 2, shares.shape[-1]).mean(2).reshape(-1, shares.shape[-1]))
+    return np.concatenate(found, axis=1)
 
 
 def signatures(game: Game, seat: int, partners: Sequence[Partner], played: Sequence[Histories]) -> NDArray[np.float64]:

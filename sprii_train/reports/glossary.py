@@ -467,6 +467,8 @@ COLUMNS: dict[str, str] = {
     "Success": "Share of the episodes that succeed.",
     "points": "In percentage points.",
     "no learner": "Read from simple averages of the recordings, no learner.",
+    "true behaviour": "Read from what the partner truly did in the same episodes, which the learner does not see.",
+    "left out": "Of partners that the probe was not fitted with, each in its turn.",
     "two names": "Of one partner under two names: what cannot tell these apart has at least 1.",
     "one partner": "Of one partner, not of different ones.",
     "resolves": "The smallest difference that so many sources could tell from 0.",

@@ -172,7 +172,7 @@ OVERCOOKED_BUDGETS = {
     "quick": Budget(
         ADConfig(width=32, layers=1, heads=2),
         TrainConfig(
-            steps=800,
+            steps=600,
             pairs=32,
             warmup=50,
             weight_decay=0.01,
@@ -184,13 +184,13 @@ OVERCOOKED_BUDGETS = {
         (4200, 4201, 4202),
         1,
         None,
-        "800 of 20,000 updates of 64 of 1,024 windows, at a rate of 1e-3, of a smaller network; own partners",
-        step_seconds=0.27,
-        trials=Trials(20, 4, seconds=100.0),
+        "600 of 20,000 updates of 64 of 1,024 windows, at a rate of 1e-3, of a smaller network; own partners",
+        step_seconds=0.13,
+        trials=Trials(20, 4, seconds=30.0),
     ),
     "paper": Budget(
-        ADConfig(width=256, layers=4),
-        TrainConfig(steps=20_000, pairs=512, weight_decay=0.01),
+        ADConfig(width=256, layers=4, dropout=0.1),
+        TrainConfig(steps=20_000, pairs=512, warmup=1000, weight_decay=0.0, microbatch=2),
         (4200, 4201, 4202),
         1,
         None,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sprii_train.analysis.statistics import paired_power
 from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, spread_of, spread_table, value_of
@@ -41,30 +42,38 @@ CONTRASTS = (
     ("across runs − one run", SPRII, RUNS),
     ("SPRII − Random", RANDOM, SPRII),
 )
+LEFT_OUT, KINDER = "probe_left_out.chosen", "probe_held_out.chosen"
 NUMBERS = {
     "familiar MSE": PROBE,
+    "left-out MSE": LEFT_OUT,
     "held-out MSE": HELD_OUT,
+    "held-out MSE, chosen penalty": KINDER,
     "distance ratio": "distance_ratio",
     "familiar return": RETURN,
     "held-out return": RETURN_HELD_OUT,
 }
 
 
-def unread(world: str, cohort: str) -> Callable[[Sequence[Arms]], str | None]:
-    """Why no arm is compared by a probe: none of a setting beats the constant mean, by its mean over the sources."""
+def unread(world: str, path: str) -> Callable[[Sequence[Arms]], str | None]:
+    """Why no arm is compared by a probe: none of a setting beats the constant mean, by its mean over the sources.
+
+    Args:
+        path: of the probe's error in a row.
+    """
 
     def why(sources: Sequence[Arms]) -> str | None:
-        found = [own for own in PARTNER_RECIPES if all(f"{world}/{own}" in arms for arms in sources)]
-        told = {
-            arm: [np.mean([arms[f"{world}/{arm}"][f"probe_{cohort}"][name] for arms in sources]) for name in
-                  ("error", "constant")]
-            for arm in found
-        }  # fmt: skip
-        if any(error < constant for error, constant in told.values()):
+        constant = f"{path.split('.')[0]}.constant"
+        told: dict[str, NDArray[np.float64]] = {}
+        for arm in PARTNER_RECIPES:
+            rows = [arms.get(f"{world}/{arm}", {}) for arms in sources]
+            pairs = [[value_of(row, name) for name in (path, constant)] for row in rows]
+            if not any(None in pair for pair in pairs):
+                told[arm] = np.mean(pairs, axis=0)
+        if not told or any(error < mean for error, mean in told.values()):
             return None
         arm = min(told, key=lambda name: told[name][0])
-        error, constant = told[arm]
-        return f"no arm's probe beats the constant mean, {constant:.4f}: the best, {arm}, has {error:.4f}"
+        error, mean = told[arm]
+        return f"not compared: no arm's probe beats the constant mean, {mean:.4f}: the best, {arm}, has {error:.4f}"
 
     return why
 
@@ -80,17 +89,17 @@ def _lead(world: str, path: str, low: str, high: str) -> Callable[[Arms], float]
 
 
 def _claim(text: str, path: str, low: str = VC, world: str = "overcooked", *, lower: bool, paper: float) -> Claim:
-    cohort = path.split(".")[0].removeprefix("probe_") if path.startswith("probe_") else None
+    probed = path.startswith("probe_")
     return Claim(
         text,
         (f"{world}/{low}", f"{world}/{SPRII}"),
         _lead(world, path, low, SPRII),
-        "difference of mean squared errors" if cohort else "difference",
+        "difference of mean squared errors" if probed else "difference",
         above=-math.inf if lower else 0.0,
         below=0.0 if lower else math.inf,
         paper=paper,
         null=0.0,
-        unless=None if cohort is None else unread(world, cohort),
+        unless=unread(world, path) if probed else None,
     )
 
 
@@ -148,6 +157,20 @@ def _tables(rows: Sequence[Row]) -> list[Table]:
             "their partner in 2 snippets of each training partner. No learner: 8 principal components of the episodes' "
             "mean observations, actions and rewards. A probe that cannot tell a partner's two names apart has at least "
             "1 in the last columns. No arm is compared by a probe that never beats the constant."),
+        table("Partners that a probe does not know, at a penalty of its own", {
+            f"{head}, {name}": path.format(f"probe_{cohort}")
+            for cohort, name in (("familiar", "familiar"), ("left_out", "left out"), ("held_out", "held out"))
+            for head, path in (
+                ("MSE", "{}.chosen"),
+                ("untrained", "untrained.{}.chosen"),
+                ("no learner", "without.{}.chosen"),
+                ("true behaviour", "behaviour.{}.chosen"),
+                ("constant mean", "{}.constant"),
+            )
+        }, "The same ridge at the penalty among 0.001 … 10,000 that reads partners best that it was not fitted with, "
+            "chosen by fit samples of familiar partners. Left out: each familiar partner by a probe, and by the "
+            "constant, of the others. True behaviour: from shares of the partner's actions, places and loads in the "
+            "same episodes, which the ego does not see: what a slot that knew all of them could tell."),
         table("Distance ratio of slots: different partners over one partner", {
             "Distance ratio": "distance_ratio",
             "untrained": "untrained.distance_ratio",
@@ -179,10 +202,16 @@ def _contrasts(rows: Sequence[Row]) -> list[Table]:
         first, second = arms.get((world, low), {}), arms.get((world, high), {})
         pairs = [(value_of(second[seed], path), value_of(first[seed], path)) for seed in first if seed in second]
         if pairs and not any(None in pair for pair in pairs):
-            told = _resolved([a - b for a, b in pairs], PUBLISHED.get((world, path, low, high)))
+            paper = PUBLISHED.get((world, path, low, high))
+            sources = [{f"{w}/{arm}": own[seed] for (w, arm), own in arms.items() if seed in own} for seed in first]
+            if path.startswith("probe_") and unread(world, path)(sources):
+                told = ["not compared", *["n.a."] * 3, "" if paper is None else number(paper)]
+            else:
+                told = _resolved([a - b for a, b in pairs], paper)
             lines.append([share, name, what, *told])
     note = (
-        "Mean ± SD over sources. `resolves`: the smallest difference whose interval leaves 0 out, half the interval's "
+        "Mean ± SD over sources; no arm is compared by a probe that never beats the constant. "
+        "`resolves`: the smallest difference whose interval leaves 0 out, half the interval's "
         "width. `power`: the chance that so many sources resolve the paper's difference at the SD found here."
     )
     return [Table("Paired differences, and what they could resolve", columns, lines, note)] if lines else []

@@ -1,12 +1,13 @@
 """The action learner: causal, its slot of the support alone, and its step-by-step form equal to the whole one."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from sprii_train.checkpoints import load, save
 from sprii_train.learners import AD, ADConfig
-from sprii_train.learners.ad import QUERY, SUPPORT, Play, PlayWindows
+from sprii_train.learners.ad import QUERY, SUPPORT, Play, PlayWindows, distinct
 from sprii_train.protocol import Objective, check_learner, encode, training_loss
 
 CONFIG = ADConfig(inputs=12, steps=7, width=16, layers=2, heads=2)
@@ -137,3 +138,41 @@ def test_saved_and_loaded(learner: AD, tmp_path):
 def test_illegal_sizes(changes: dict):
     with pytest.raises(ValueError, match=next(iter(changes))):
         ADConfig(**changes)
+
+
+@pytest.mark.parametrize("width", [5, 8, 40])
+def test_rows_that_are_alike_are_read_once(width: int):
+    """By NumPy; rows that differ in the last byte of a word alone are told apart too."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randint(0, 2, (12, width), generator=draw, dtype=torch.uint8)
+    rows = torch.cat([rows, rows[:1].repeat(200, 1)])
+    rows[12:, -1] = torch.arange(200, dtype=torch.uint8)
+    rows = rows[torch.randint(0, len(rows), (3000,), generator=draw)]
+    found, place = distinct(rows)
+    assert torch.equal(found[place], rows)
+    assert len(found) == len(np.unique(rows.numpy(), axis=0))
+
+
+def test_rows_that_a_hash_confuses_are_all_read(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch, "randint", lambda low, high, size, **_: torch.full(size, -1, dtype=torch.int64))
+    rows = torch.zeros(3, 16, dtype=torch.uint8)
+    rows[0, 0], rows[1, 8] = 1, 1  # of one sum where both words have one factor
+    found, place = distinct(rows)
+    assert torch.equal(found, rows)
+    assert place.tolist() == [0, 1, 2]
+
+
+def test_a_token_is_the_book_s_of_its_own_observation(learner: AD):
+    """With its gradient: as if every observation were embedded by itself."""
+    learner.double()
+    given = learner.prepare(windows()).current._replace(rewards=torch.zeros(6, QUERY, CONFIG.steps).double())
+    told = learner.tokens(given)
+    weight = learner.observation.weight
+    seen = (given.observations.flatten(3).double() @ weight.T + learner.observation.bias).relu()
+    none = torch.full_like(given.actions[..., :1], CONFIG.actions).long()
+    before = torch.cat([none, given.actions[..., :-1].long()], -1)
+    by_hand = learner.token(torch.cat([learner.action(before), seen, torch.zeros_like(seen[..., :1])], -1))
+    by_hand = by_hand.flatten(1, 2) + learner.position.weight[: told.shape[1]]
+    torch.testing.assert_close(told, by_hand)
+    one, two = (torch.autograd.grad(made.square().sum(), weight)[0] for made in (told, by_hand))
+    torch.testing.assert_close(one, two)

@@ -185,8 +185,9 @@ def test_the_report_prints_baselines_and_what_could_be_resolved():
     }
     rows = [row("h-vc", s, 0.08 + 0.01 * s, **more) for s in range(3)]
     rows += [row("h-sprii", s, 0.06 - 0.003 * s, **more) for s in range(3)]
-    tables = {table.title: table for table in target.tables(rows)}
-    (vc, _) = tables["Behavioral readout"].rows
+    better = [row("h", s, 0.04, **more) for s in range(3)]  # of an arm that is read, so that the others are compared
+    tables = {table.title: table for table in target.tables([*rows, *better])}
+    (vc, *_) = tables["Behavioral readout"].rows
     label = EVERY_RECIPE["h-vc"].label
     assert vc == [
         label,
@@ -206,6 +207,15 @@ def test_the_report_prints_baselines_and_what_could_be_resolved():
     assert returns[-2:] == [["Imitated egos, last three kept episodes", "7.0000", "7.0000"],
                             ["Imitated egos, all episodes", "7.0000", "7.0000"]]  # fmt: skip
     told = [table.title for table in target.tables(rows[:1])]
+    unseen = [r | {"probe_left_out": {"chosen": 0.09, "constant": 0.07}} for r in rows]
+    lines = {tuple(line[:3]): line[3:] for table in target.tables(unseen) for line in table.rows if len(line) == 8}
+    for what, paper in (("familiar MSE", "-0.0212"), ("left-out MSE", "")):
+        assert lines["100%", "SPRII − VC", what] == ["not compared", "n.a.", "n.a.", "n.a.", paper]
+    better = [
+        r | {"probe_left_out": {"chosen": 0.06 if r["arm"] == "h-vc" else 0.09, "constant": 0.07}} for r in unseen
+    ]
+    lines = {tuple(line[:3]): line[3:] for table in target.tables(better) for line in table.rows if len(line) == 8}
+    assert lines["100%", "SPRII − VC", "left-out MSE"][0] == "0.0300"
     assert told == [title for title in tables if title != "Paired differences, and what they could resolve"]
 
 

@@ -20,7 +20,19 @@ from sprii_envs.overcooked.partners.roster import Roster
 from sprii_train.experiments.measures.partners import formed
 from sprii_train.learners import AD, ADConfig
 from sprii_train.learners.ad import Play
-from sprii_train.overcooked.measures import Slots, chosen, distance_ratio, probe, shown, slots, two_names
+from sprii_train.overcooked.measures import (
+    PENALTIES,
+    Slots,
+    chosen,
+    chosen_penalty,
+    compact,
+    distance_ratio,
+    left_out,
+    probe,
+    shown,
+    slots,
+    two_names,
+)
 from sprii_train.overcooked.panel import Panel, PanelConfig, fixed_ego, greedy, panel
 
 SMALL = PanelConfig(episodes=8)
@@ -178,6 +190,57 @@ def test_the_probe_knows_what_is_there_and_what_is_not():
     assert probe(noise[0], noise[1], signatures).error.mean() > told.constant.mean()
 
 
+def test_a_compact_signature_gives_the_same_probe():
+    fitted, tested, signatures = planted(0.3)
+    assert compact(signatures).shape == (6, 6)
+    for one, two in zip(probe(fitted, tested, signatures), probe(fitted, tested, compact(signatures)), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-9)
+
+
+def test_a_left_out_partner_is_new_to_probe_and_constant():
+    """By a loop over partners and penalties with scikit-learn; the penalty is of the other partners' fit samples."""
+    fitted, tested, signatures = planted(0.5, partners=8)
+    told, known = left_out(fitted, tested, signatures), []
+
+    def read(who: list[int], name: int, source: Slots, penalty: float) -> float:
+        rows, at = np.isin(fitted.partners, who), source.partners == name
+        mean, sd = fitted.codes[rows].mean(0), fitted.codes[rows].std(0)
+        model = Ridge(alpha=penalty).fit((fitted.codes[rows] - mean) / sd, signatures[fitted.partners[rows]])
+        return float(np.square(model.predict((source.codes[at] - mean) / sd) - signatures[name]).mean())
+
+    for name in range(8):
+        others = [i for i in range(8) if i != name]
+        errors = [np.mean([read([i for i in others if i != o], o, fitted, p) for o in others]) for p in PENALTIES]
+        best = PENALTIES[int(np.argmin(errors))]
+        known.append(best)
+        assert told.error[name] == pytest.approx(read(others, name, tested, best))
+        assert told.constant[name] == pytest.approx(np.square(signatures[others].mean(0) - signatures[name]).mean())
+    assert len(set(known)) > 1
+    with pytest.raises(ValueError, match="samples are of 1 partners; legal: at least 2"):
+        left_out(*(Slots(*(field[:4] for field in part)) for part in (fitted, tested)), signatures)
+
+
+def test_the_penalty_is_chosen_without_what_is_tested():
+    """Noise wants a large one, and samples that tell partners apart a small one."""
+    rng = np.random.default_rng(0)
+    fitted, _, signatures = planted(0.01, partners=20)
+    noise = fitted._replace(codes=rng.normal(size=fitted.codes.shape))
+    assert chosen_penalty(noise, signatures) >= 1e3
+    assert chosen_penalty(fitted, signatures) <= 10.0
+
+
+def test_behaviour_is_what_partners_did(played: Panel):
+    """Shares of actions by a loop; places and loads are shares too."""
+    told = collect(GAME, 1, fixed_ego(ROSTER), ROSTER[0], histories=8, seed=SMALL.seed, states=True)
+    everyone = [collect(GAME, 1, fixed_ego(ROSTER), each, histories=8, seed=SMALL.seed) for each in ROSTER]
+    known = np.unique(np.concatenate([each.partner_actions.ravel() for each in everyone]))
+    for sample in range(4):
+        pair = told.partner_actions[2 * sample : 2 * sample + 2].ravel()
+        expected = [(pair == action).mean() for action in known]
+        np.testing.assert_allclose(played.behaviour[sample, : len(known)], expected)
+    np.testing.assert_allclose(played.behaviour.sum(1), 3.0)
+
+
 def test_the_ratio_is_of_cosines_between_contexts():
     """By SciPy, pair by pair."""
     fitted, tested, _ = planted(1.0)
@@ -241,6 +304,8 @@ def test_a_slot_that_holds_nothing_has_what_the_constant_has(played: Panel):
     assert told["two_names"] == {"ratio": 1.0, "probe": pytest.approx(1.0)}
     for cohort in groups:  # ridge from nothing is the constant
         assert told[f"probe_{cohort}"]["error"] == pytest.approx(told[f"probe_{cohort}"]["constant"])
+        assert told[f"probe_{cohort}"]["chosen"] == pytest.approx(told[f"probe_{cohort}"]["constant"])
+    assert told["probe_left_out"]["chosen"] == pytest.approx(told["probe_left_out"]["constant"])
 
 
 @pytest.mark.parametrize("episodes", [4, 10])
