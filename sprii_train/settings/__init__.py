@@ -11,6 +11,7 @@ from sprii_train.settings.burgers_adaptive import BURGERS_ADAPTIVE
 from sprii_train.settings.cophy import COPHY
 from sprii_train.settings.d_clean import D_CLEAN
 from sprii_train.settings.fhn import FHN
+from sprii_train.settings.frozen import FrozenBudget, FrozenSetting
 from sprii_train.settings.overcooked import OVERCOOKED, OVERCOOKED_HALF, OVERCOOKED_QUARTER
 from sprii_train.settings.pendulum import PENDULUM
 from sprii_train.settings.pendulum_context import PENDULUM_CONTEXT
@@ -69,6 +70,8 @@ __all__ = [
     "SWIMMER",
     "Budget",
     "Built",
+    "FrozenBudget",
+    "FrozenSetting",
     "Other",
     "Setting",
     "Trials",

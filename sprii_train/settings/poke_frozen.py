@@ -39,11 +39,17 @@ def end_to_end(learner: JEPAConfig, stem: PretextConfig) -> JEPAConfig:
     )
 
 
-def twins(learner: JEPAConfig, stem: PretextConfig, train: TrainConfig) -> Mapping[str, Other]:
-    """Two learners of one short budget: one begins with the stem and moves it, one leaves it frozen."""
+def twins(
+    learner: JEPAConfig, stem: PretextConfig, train: TrainConfig, moved: float = 0.5, frozen: float = 0.05
+) -> Mapping[str, Other]:
+    """Two learners of one short budget: one begins with the stem and moves it, one leaves it frozen.
+
+    Args:
+        moved, frozen: seconds of an update of each.
+    """
     return {
-        "end-to-end": Other(end_to_end(learner, stem), train, 0.5),
-        "frozen": Other(on_embeddings(learner, stem), train, 0.05),
+        "end-to-end": Other(end_to_end(learner, stem), train, moved),
+        "frozen": Other(on_embeddings(learner, stem), train, frozen),
     }
 
 
@@ -73,6 +79,16 @@ def _quick(shared_seconds: float) -> FrozenBudget:
     )  # fmt: skip
 
 
+def _paper(shared_seconds: float) -> FrozenBudget:
+    stem = PretextConfig(stem=JEPAConfig().stem, patch=0)
+    return FrozenBudget(
+        on_embeddings(JEPAConfig(), stem), TrainConfig(), (0, 1, 2), 3, None,
+        "the paper's model, convolutions and updates, but on a stem that is frozen, where the paper trains end to end",
+        step_seconds=0.3, others=twins(JEPAConfig(), stem, TrainConfig(steps=2_000), 4.4, 0.3),
+        shared_seconds=shared_seconds, pretext=stem, pretext_train=TrainConfig(pairs=24), seen=Built(R8),
+    )  # fmt: skip
+
+
 def _frozen(name: str, own: BankProtocol, budgets: Mapping[str, Budget]) -> FrozenSetting:
     return FrozenSetting(
         name, Built(own), POKE.properties, POKE.history, POKE.anchors, budgets, POKE.factors,
@@ -80,9 +96,11 @@ def _frozen(name: str, own: BankProtocol, budgets: Mapping[str, Budget]) -> Froz
     )  # fmt: skip
 
 
-POKE_FROZEN = _frozen("poke-frozen", R8, {"smoke": _smoke(SMALL), "quick": _quick(450.0)})
+POKE_FROZEN = _frozen("poke-frozen", R8, {"smoke": _smoke(SMALL), "quick": _quick(450.0), "paper": _paper(35_000.0)})
 """The original bank, eight episodes a system, through a frozen stem."""
 POKE_FROZEN_FACTORIAL = _frozen(
-    "poke-frozen-factorial", FACTORIAL, {"smoke": _smoke(SMALL_FACTORIAL), "quick": _quick(70.0)}
+    "poke-frozen-factorial",
+    FACTORIAL,
+    {"smoke": _smoke(SMALL_FACTORIAL), "quick": _quick(70.0), "paper": _paper(600.0)},
 )
 """The factorial bank, through the same stem: that of the original bank's training episodes."""
