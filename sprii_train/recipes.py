@@ -505,6 +505,14 @@ REFERENCE_RECIPES: dict[str, Recipe] = _named(
 )
 """Supervised references of SpringWorld, which are told the task (`app:spring-development`)."""
 
+FROZEN_RECIPES: dict[str, Recipe] = _named(
+    *(
+        Compared(f"alpha-1-{name}", f"α = 1, {label}", ALIGN, kernel="derangement", alpha=1.0, learner=name)
+        for name, label in (("frozen", "few updates, frozen stem"), ("end-to-end", "few updates, end to end"))
+    )
+)
+"""Twins of a short budget: both begin with a source's stem of pixels, and one moves it (`ext:poke-frozen-pixels`)."""
+
 EVERY_RECIPE: dict[str, Recipe] = (
     RECIPES
     | POKE_RECIPES
@@ -523,6 +531,7 @@ EVERY_RECIPE: dict[str, Recipe] = (
     | TDS_RECIPES
     | LATENT_RECIPES
     | REFERENCE_RECIPES
+    | FROZEN_RECIPES
 )
 
 

@@ -51,7 +51,7 @@ def seconds(
                 return None
             updates = sum(setting.updates(recipe, replace(own.train, seed=seed)) for seed in spent.sources)
             total += updates * own.step_seconds
-        total += len(spent.sources) * group.acting * acting
+        total += len(spent.sources) * (group.acting * acting + spent.shared_seconds)
         updates = readers.updates if spent.reader_steps is None else spent.reader_steps
         route_updates = readers.route_updates if spent.route_steps is None else spent.route_steps
         for measure in (MEASURES[name] for name in group.measures):

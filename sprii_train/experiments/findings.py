@@ -158,6 +158,9 @@ FINDINGS = (
     ),
     Finding("Online control", "app:pendulum-control.", ("tab:pendulum-r7", "ext:pendulum-context")),
     Finding("Control of a second system, beyond the paper", "docs/control.md.", ("ext:poke-push",)),
+    Finding(
+        "Relations on a frozen stem of pixels, beyond the paper", "docs/frozen_pixels.md.", ("ext:poke-frozen-pixels",)
+    ),
     Finding("A partner as the persistent entity", "app:overcooked-profile.", ("tab:overcooked-complete",)),
 )
 

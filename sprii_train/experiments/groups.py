@@ -9,6 +9,7 @@ from sprii_train.experiments.cells import Cell
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.pairings import PairingCell
 from sprii_train.experiments.sources import ReaderBudget, SourceCell
+from sprii_train.learners import learner_of
 from sprii_train.recipes import EVERY_RECIPE, Endpoint
 from sprii_train.settings import Budget, Setting
 
@@ -38,7 +39,7 @@ class Scope:
         spent = self.budget.of(EVERY_RECIPE[arm])
         given = {"updates": spent.reader_steps, "route_updates": spent.route_steps}
         return SourceCell(
-            self.setting,
+            self.setting.of_source(self.budget, seed),
             EVERY_RECIPE[arm],
             spent.learner,
             replace(spent.train, seed=seed),
@@ -115,11 +116,22 @@ class Group:
         cells: list[Cell] = []
         for seed in scope.budget.sources:
             # A source is trained for its first measure; by the time of the second no two workers want the same one.
-            for measure in self.measures:
+            for measure in (*self.measures, SIGHT):
                 for arm in scope.arms:
                     source = scope.source(seed, arm)
-                    cells.append(replace(source, measure=MEASURES[measure], teacher=scope.teacher(arm, seed)))
+                    if measure != SIGHT or sees(source):
+                        cells.append(replace(source, measure=MEASURES[measure], teacher=scope.teacher(arm, seed)))
         return cells
+
+
+SIGHT = "sight"
+"""The measure of every source of pixels whose setting names the components of its states."""
+
+
+def sees(cell: SourceCell) -> bool:
+    """Whether a source's learner embeds frames, and there are components for these to tell of."""
+    embeds = hasattr(learner_of(cell.learner)[1], "target")
+    return bool(embeds and getattr(cell.learner, "image", 0) and cell.setting.components)
 
 
 @dataclass(frozen=True)

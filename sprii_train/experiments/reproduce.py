@@ -17,6 +17,7 @@ from sprii_train.experiments.groups import Scope, Unit
 from sprii_train.experiments.launchers import named_launcher
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.targets import Target
+from sprii_train.experiments.targets.sight import sight_tables
 from sprii_train.learners import learner_of
 from sprii_train.recipes import EVERY_RECIPE, Compared, recipe
 from sprii_train.reports.claims import NOT_JUDGED, UNTESTED, Verdict, judge
@@ -214,7 +215,7 @@ def _page(plan: Plan, rows: list[dict[str, Any]], scopes: Sequence[Scope], comma
         Verdict(NOT_JUDGED, UNTESTED, "this preset checks that everything runs")
     ]  # fmt: skip
     shown = rows if target.partial else measured
-    tables: list[Table] = list(target.tables(shown)) if shown else []
+    tables: list[Table] = [*target.tables(shown), *sight_tables(measured)] if shown else []
     try:
         panels = paper_panels(target.label)
     except ValueError:

@@ -1,6 +1,6 @@
 """Figures of Formation: measures along a design variable, and changes from a reference arm."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -15,7 +15,10 @@ PAPER = ("#7f7f7f", "#b0b0b0")
 
 
 def design_curves(
-    ours: Mapping[str, Mapping[str, Curve]], paper: Mapping[str, Mapping[str, Curve]], label: str
+    ours: Mapping[str, Mapping[str, Curve]],
+    paper: Mapping[str, Mapping[str, Curve]],
+    label: str,
+    logarithmic: Container[str] = (),
 ) -> Figure:
     """A panel a measure: mean ± SD over sources along a design variable (`fig:relation-mechanism` a).
 
@@ -23,6 +26,7 @@ def design_curves(
         ours: measure → name → curve, at most four names.
         paper: the same of the paper, dashed, at most two names.
         label: of the design variable.
+        logarithmic: measures, all above 0, whose axis is.
     """
     figure = Figure(figsize=(4.6 * len(ours) + 0.4, 4.2), layout="constrained")
     axes = figure.subplots(1, len(ours), squeeze=False)[0]
@@ -31,7 +35,10 @@ def design_curves(
             _line(axis, paper[measure][name], name, colour, "D--")
         for name, colour in zip(curves, OURS, strict=False):
             _line(axis, curves[name], name, colour, "o-")
-        axis.axhline(0.0, color="black", linewidth=0.8)
+        if measure in logarithmic:
+            axis.set_yscale("log")
+        else:
+            axis.axhline(0.0, color="black", linewidth=0.8)
         axis.set_title(measure)
         axis.set_xlabel(label)
         axis.set_xticks(sorted({x for found in curves.values() for x in found.x}))

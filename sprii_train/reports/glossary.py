@@ -57,6 +57,13 @@ ARMS: dict[str, str] = {
     "G₁": "Align between histories of the same mass, another drag and another stiffness.",
     "G₂": "Align between histories of the same mass and drag, another stiffness.",
     "G₃": "Align between histories of the same mass, drag and stiffness: the complete relation.",
+    # a frozen stem of pixels
+    "Frozen stem": "The encoder of frames that all arms of a source share: trained once, without any relation, and "
+    "then left as it is.",
+    "few updates": "A short training, beside its twin.",
+    "frozen stem": "The encoder of frames stays as the pretext task has left it.",
+    "end to end": "Begins with the source's stem and trains it too, as the paper trains its own from the start.",
+    # mismatches on PokeWorld
     "Random mismatch": "As G₃, but half of the donors are of random other systems.",
     "Drag-only mismatch": "As G₃, but half of the donors differ in drag alone.",
     "Mass-only mismatch": "As G₃, but half of the donors differ in mass alone.",
@@ -344,6 +351,11 @@ COLUMNS: dict[str, str] = {
     "Probe R²": "Share of the property's variance that a linear probe reads off contexts: 0 is a constant, 1 "
     "all of it.",
     "R²": "Share of the variance of the property that is read: 0 is a constant, 1 all of it.",
+    "R² finger position": "Share of its variance that a linear probe reads off the embedding of a frame.",
+    "R² finger velocity": "Share of its variance that a linear probe reads off the embedding of a frame.",
+    "R² object position": "Share of its variance that a linear probe reads off the embedding of a frame.",
+    "R² object velocity": "Share of its variance that a linear probe reads off the embedding of a frame.",
+    "Stem": "Whether the encoder of frames was frozen in that training or trained too.",
     "R²_S": "Share of the properties' variance that is read off the donors' codes: 0 is a constant, 1 all of it.",
     "R²_M": "Share of the properties' variance that is read off the reader's memory: 0 is a constant, 1 all of it.",
     "source U": "Read from the code of one history.",

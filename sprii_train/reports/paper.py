@@ -10,6 +10,7 @@ SOURCES = 3  # independently trained sources behind each cell of `tab:dclean-ful
 
 KEPT_UNDER = {
     "tab:fidelity-full": "tab:pokeworld-geometry",
+    "ext:poke-frozen-pixels": "tab:pokeworld-geometry",
     "fig:structured-mismatch-differences": "tab:structured-mismatch-factors",
 }
 """Label → the label under which its numbers are kept: another label of the table, or of a figure drawn from it."""

@@ -11,10 +11,12 @@ from sprii_train.settings.burgers_adaptive import BURGERS_ADAPTIVE
 from sprii_train.settings.cophy import COPHY
 from sprii_train.settings.d_clean import D_CLEAN
 from sprii_train.settings.fhn import FHN
+from sprii_train.settings.frozen import FrozenBudget, FrozenSetting
 from sprii_train.settings.overcooked import OVERCOOKED, OVERCOOKED_HALF, OVERCOOKED_QUARTER
 from sprii_train.settings.pendulum import PENDULUM
 from sprii_train.settings.pendulum_context import PENDULUM_CONTEXT
 from sprii_train.settings.poke import POKE, POKE_ROLLOUTS
+from sprii_train.settings.poke_frozen import POKE_FROZEN, POKE_FROZEN_FACTORIAL
 from sprii_train.settings.push import PUSH
 from sprii_train.settings.rh20t import RH20T
 from sprii_train.settings.spring import SPRING
@@ -26,6 +28,8 @@ SETTINGS: dict[str, Setting] = {
         D_CLEAN,
         POKE,
         *POKE_ROLLOUTS,
+        POKE_FROZEN,
+        POKE_FROZEN_FACTORIAL,
         SPRING,
         PENDULUM,
         PENDULUM_CONTEXT,
@@ -56,6 +60,8 @@ __all__ = [
     "PENDULUM",
     "PENDULUM_CONTEXT",
     "POKE",
+    "POKE_FROZEN",
+    "POKE_FROZEN_FACTORIAL",
     "PRESET_NAMES",
     "PUSH",
     "RH20T",
@@ -64,6 +70,8 @@ __all__ = [
     "SWIMMER",
     "Budget",
     "Built",
+    "FrozenBudget",
+    "FrozenSetting",
     "Other",
     "Setting",
     "Trials",

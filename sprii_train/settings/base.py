@@ -123,6 +123,7 @@ class Budget:
         store: in place of the setting's, where a budget has other experience.
         trials: of learners that act.
         others: name → another learner that recipes may ask for, with updates of its own.
+        shared_seconds: of what a seed's sources share and train first, likewise.
     """
 
     learner: Any
@@ -137,9 +138,11 @@ class Budget:
     store: Callable[[Path], Store] | None = None
     trials: Trials | None = None
     others: Mapping[str, Other] = field(default_factory=dict)
+    shared_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """ValueError naming the field and what is legal."""
+        check(self, number, "shared_seconds", least=0)
         check(self, instance, "trials", of=Trials, optional=True)
         check(self, training, "train")
         check(self, integers, "sources", some=True)
@@ -298,6 +301,10 @@ class Setting:
             legal = ", ".join(self.budgets) or "none"
             raise ValueError(f"the setting {self.name!r} has no preset {preset!r}; legal: {legal}")
         return self.budgets[preset]
+
+    def of_source(self, budget: Budget, seed: int) -> "Setting":
+        """The setting of a seed's sources: this one, unless they share something that a seed trains, such as a stem."""
+        return self
 
     def episodes(self, store: Store, split: str, *, systems: int | None = None, unseal: bool = False) -> EpisodeTable:
         """Episodes of a split that histories come from; of all systems, or of a fixed random choice of them.

@@ -16,6 +16,7 @@ from sprii_train.recipes import (
     EVERY_RECIPE,
     FHN_RECIPES,
     FIELD_RECIPES,
+    FROZEN_RECIPES,
     GRASP_RECIPES,
     LATENT_RECIPES,
     LINKED,
@@ -108,7 +109,7 @@ def test_the_arms_of_pokeworld_and_springworld():
     own = (
         RECIPES, POKE_RECIPES, SPRING_RECIPES, CONTROL_RECIPES, PARTNER_RECIPES, FIELD_RECIPES, FHN_RECIPES,
         ADAPTED_RECIPES, COPHY_RECIPES, GRASP_RECIPES, SWIMMER_RECIPES, SCENE_RECIPES, TDS_RECIPES,
-        STATE_RECIPES, LATENT_RECIPES, REFERENCE_RECIPES, CONTEXT_RECIPES,
+        STATE_RECIPES, LATENT_RECIPES, REFERENCE_RECIPES, CONTEXT_RECIPES, FROZEN_RECIPES,
     )  # fmt: skip
     assert len(EVERY_RECIPE) == sum(map(len, own))
     assert all(arm.name == name and arm.context == "split" for name, arm in (POKE_RECIPES | SPRING_RECIPES).items())
@@ -252,3 +253,13 @@ def test_names_that_a_table_does_not_support(poke_bank: Bank, bank: Bank):
         CONTROL_RECIPES["random"].pairing(poke_bank.split("train"))
     with pytest.raises(ValueError, match="unknown relation 'G4'"):
         replace(POKE_RECIPES["g1"], relation="G4").pairing(poke_bank.split("train"))
+
+
+def test_the_twins_of_a_frozen_stem_differ_in_what_trains_alone():
+    frozen, moved = (FROZEN_RECIPES[f"alpha-1-{name}"] for name in ("frozen", "end-to-end"))
+    named = {"name": "", "label": "", "learner": "any"}
+    assert replace(frozen, **named) == replace(moved, **named)
+    alone = POKE_RECIPES["alpha-1"]
+    assert (frozen.objective, frozen.relation, frozen.kernel, frozen.alpha) == (
+        alone.objective, alone.relation, alone.kernel, alone.alpha,
+    )  # fmt: skip

@@ -16,7 +16,7 @@ from sprii_train.experiments.measures.fhn import fhn
 from sprii_train.experiments.measures.fixed_weight import fixed_weight
 from sprii_train.experiments.measures.fixed_wrong import fixed_wrong
 from sprii_train.experiments.measures.followup import followup
-from sprii_train.experiments.measures.formation import development, formation
+from sprii_train.experiments.measures.formation import development, formation, validation
 from sprii_train.experiments.measures.gradients import gradients
 from sprii_train.experiments.measures.held_out import held_out
 from sprii_train.experiments.measures.landscape import landscape
@@ -32,6 +32,7 @@ from sprii_train.experiments.measures.routes import object_routes, routes
 from sprii_train.experiments.measures.scenes import scenes
 from sprii_train.experiments.measures.sealed import sealed
 from sprii_train.experiments.measures.selection import selection
+from sprii_train.experiments.measures.sight import sight
 from sprii_train.experiments.measures.tactile import tactile
 from sprii_train.experiments.measures.targeted import COMPARED, targeted
 from sprii_train.experiments.measures.task import task
@@ -88,10 +89,12 @@ MEASURES: dict[str, Measure] = {
         Measure("scenes", scenes, readers=False, seconds=30.0),
         Measure("sealed", sealed, ("present",), ("cases.sealed", "sealed"), reader_fits=1),
         Measure("selection", selection, ("horizon_losses",), readers=False, seconds=10.0),
+        Measure("sight", sight, ("target",), ("components",), readers=False, seconds=20.0),
         Measure("tactile", tactile, properties=("hardness",), readers=False, seconds=20.0),
         Measure("targeted", targeted, ("present",), ("components",), COMPARED, simulated=True, reader_fits=2),
         Measure("task", task, ("present",), reader_fits=4, route_fits=3),
         Measure("untrained", untrained, readers=False),
+        Measure("validation", validation, readers=False, seconds=30.0),
         Measure("value", value, ("present",), reader_fits=4, route_fits=4),
         Measure("windows", windows, readers=False),
     )

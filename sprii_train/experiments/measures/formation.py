@@ -35,6 +35,11 @@ def formation(source: Source) -> dict[str, Any]:
     return _measured(source, splits, SYSTEMS)
 
 
+def validation(source: Source) -> dict[str, Any]:
+    """The same of validation systems alone."""
+    return _measured(source, ["validation"], SYSTEMS)
+
+
 def development(source: Source) -> dict[str, Any]:
     """The same of 200 validation systems by probes of 200 training systems (`app:structured-mismatch`)."""
     return _measured(source, ["validation"], FEW, FEW)

@@ -23,6 +23,7 @@ from sprii_train.experiments.targets.poke import POKE_TARGETS
 from sprii_train.experiments.targets.poke_acquisition import POKE_ACQUISITION_TARGETS
 from sprii_train.experiments.targets.poke_direction import POKE_DIRECTION_TARGETS
 from sprii_train.experiments.targets.poke_followup import POKE_FOLLOWUP_TARGETS
+from sprii_train.experiments.targets.poke_frozen import POKE_FROZEN_TARGETS
 from sprii_train.experiments.targets.poke_infonce import POKE_INFONCE_TARGETS
 from sprii_train.experiments.targets.poke_inputs import POKE_INPUT_TARGETS
 from sprii_train.experiments.targets.poke_maps import POKE_MAP_TARGETS
@@ -57,6 +58,7 @@ TARGETS: dict[str, Target] = {
         *INFERRED_TARGETS,
         *POKE_VALUE_TARGETS,
         *POKE_FOLLOWUP_TARGETS,
+        *POKE_FROZEN_TARGETS,
         *SPRING_TARGETS,
         *SPRING_LANDSCAPE_TARGETS,
         *SPRING_PREFIX_TARGETS,

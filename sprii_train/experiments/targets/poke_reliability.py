@@ -90,11 +90,11 @@ ALPHA_CLAIMS = (
 
 def _reliability(rows: Sequence[Row]) -> list[Picture]:
     ours = {
-        heading: {split: _measured(rows, f"{split}.{name}") for split in ("validation", "test")}
+        heading: {split: over_alphas(rows, f"{split}.{name}") for split in ("validation", "test")}
         for heading, name in GEOMETRY.items()
     }
     paper = {
-        heading: {f"the paper's {split}": _printed(column + place) for place, split in ((1, "validation"),
+        heading: {f"the paper's {split}": printed_alphas(column + place) for place, split in ((1, "validation"),
                                                                                        (3, "confirmation"))}
         for column, heading in enumerate(GEOMETRY)
     }  # fmt: skip
@@ -109,13 +109,14 @@ def _reliability(rows: Sequence[Row]) -> list[Picture]:
     ]
 
 
-def _measured(rows: Sequence[Row], path: str) -> Curve:
+def over_alphas(rows: Sequence[Row], path: str) -> Curve:
+    """A number of sources along the α of their recipes."""
     found = [{"alpha": EVERY_RECIPE[row["arm"]].alpha, "value": value_of(row, path)} for row in rows]
     return curve(found, "alpha", "value")
 
 
-def _printed(column: int) -> Curve:
-    """A column of panel B of the paper."""
+def printed_alphas(column: int) -> Curve:
+    """A column of panel B of the paper: ratio and ρ of drag on validation systems, then on confirmation systems."""
     lines = [line for line in paper_panels("tab:fidelity-full")[1] if line[column : column + 1] and "±" in line[column]]
     parts = [line[column].split(" ± ") for line in lines]
     spreads = tuple(Spread(float(mean), float(sd), SOURCES) for mean, sd in parts)

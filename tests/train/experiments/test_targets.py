@@ -48,10 +48,11 @@ WITHIN = ("tab:dclean-full",)
 ELSEWHERE = (
     "tab:pendulum-r7", "tab:fhn-breadth", "tab:external-fhn-probes", "fig:baxter-selectivity", "tab:v3-swimmer",
     "tab:v3-tds-spring", "tab:spring-complete", "ext:pendulum-context", "ext:poke-push",
+    "ext:poke-frozen-pixels",
     *(label for label, one in TARGETS.items() if any(g.world.startswith(("cophy-", "rh20t")) for g in one.groups)),
 )  # fmt: skip
 READ = [label for label in TARGETS if label not in ELSEWHERE]
-"""The pendulum's and pushing's rows, whose references are no sources, fields, grasps, CoPhy, Swimmer, RH20T, sizes of
+"""The pendulum's and pushing's rows, whose references are no sources, frozen stems, fields, grasps, CoPhy, Swimmer, RH20T, sizes of
 TDS, supervised references: tested elsewhere."""
 
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share

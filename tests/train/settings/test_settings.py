@@ -37,7 +37,8 @@ def test_the_settings():
     }
     assert set(SETTINGS) == {
         *expected, "pendulum", "pendulum-context", "overcooked", "overcooked-half", "overcooked-quarter", "burgers",
-        "burgers-adaptive", "fhn", "baxter", "swimmer", "rh20t", "push", *SCENES,
+        "burgers-adaptive", "fhn", "baxter", "swimmer", "rh20t", "push", "poke-frozen",
+        "poke-frozen-factorial", *SCENES,
     }  # fmt: skip
     for name, (protocol, history, kind, still) in expected.items():
         setting = SETTINGS[name]
