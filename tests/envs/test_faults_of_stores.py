@@ -14,13 +14,11 @@ from faults import Kept, contents, damaged_everywhere, killed_everywhere
 
 from sprii_envs.banks import (
     PROTOCOLS,
-    ArrayStore,
     Bank,
     RecordedBank,
     Recording,
     StreamSpec,
     build,
-    open_store,
     recorded,
 )
 from sprii_envs.fields import BurgersProtocol, FHNProtocol, build_fields
@@ -108,20 +106,6 @@ def read_histories(path: Path) -> dict[str, Any]:
     return table | {name: np.asarray(getattr(found, name)) for name in ("observations", "actions", "rewards")}
 
 
-def episodes(seed: int) -> ArrayStore:
-    rng, lengths = np.random.default_rng(seed), np.array([4, 6, 5])
-    table = EpisodeTable({"episode": [0, 1, 2], "system": ["a", "a", "b"], "length": lengths,
-                          "split": ["train", "train", "test"]})  # fmt: skip
-    return ArrayStore(table, {"states": rng.random((15, 3)), "pixels": rng.integers(0, 9, (15, 4, 4), dtype=np.uint8)})
-
-
-def lance(path: Path, seed: int) -> None:
-    pytest.importorskip("lance")
-    from sprii_envs.banks.lance import write_lance
-
-    write_lance(episodes(seed), path)
-
-
 def table(path: Path, seed: int) -> None:
     EpisodeTable({"episode": [4, 2], "system": ["a", "b"], "length": [3, 5], "mass": [0.5, 1.0 + seed]}).save(path)
 
@@ -140,11 +124,8 @@ EVERY = [
     Kept("fhn", lambda path, seed: build_fields(replace(FHN, seed=seed), path), checked),
     Kept("cophy", cophy, checked),
     Kept("overcooked histories", histories, read_histories),
-    Kept("lance", lance, lambda path: contents(open_store(path))),
     Kept("table of episodes", table, read_table, over=True),
 ]
-LOOSE = {"lance"}
-"""Lance's own files carry no checksums of ours."""
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +141,7 @@ def test_killed_at_every_call_of_the_system(kept: Kept, tmp_path: Path) -> None:
         assert counts["kills"] > 8
 
 
-@pytest.mark.parametrize("kept", [kept for kept in EVERY if kept.name not in LOOSE], ids=str)
+@pytest.mark.parametrize("kept", EVERY, ids=str)
 def test_damage_of_every_file(kept: Kept, tmp_path: Path) -> None:
     counts = damaged_everywhere(kept, tmp_path)
     print(f"\n{kept}: {dict(counts)}")
