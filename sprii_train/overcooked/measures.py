@@ -143,7 +143,7 @@ def left_out(fitted: Slots, tested: Slots, signatures: Array, *, penalty: float 
     found = []
     for name in names:
         others, own = (
-            Slots(*(field[rows] for field in part))
+            Slots(part.codes[rows], part.partners[rows], part.contexts[rows])
             for part, rows in ((fitted, fitted.partners != name), (tested, tested.partners == name))
         )
         of = penalty if penalty is not None else PENALTY if len(names) == 2 else chosen_penalty(others, signatures)
