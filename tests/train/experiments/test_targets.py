@@ -52,8 +52,8 @@ ELSEWHERE = (
     *(label for label, one in TARGETS.items() if any(g.world.startswith(("cophy-", "rh20t")) for g in one.groups)),
 )  # fmt: skip
 READ = [label for label in TARGETS if label not in ELSEWHERE]
-"""The pendulum's and pushing's rows, whose references are no sources, frozen stems, fields, grasps, CoPhy, Swimmer, RH20T, sizes of
-TDS, supervised references: tested elsewhere."""
+"""The pendulum's and pushing's rows, whose references are no sources, frozen stems, fields, grasps, CoPhy, Swimmer,
+RH20T, sizes of TDS, supervised references: tested elsewhere."""
 
 KEPT = ("levels", "dominance", "systems")  # arrays that all sources of a bank share
 
