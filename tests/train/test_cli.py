@@ -202,7 +202,6 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 sys.argv = ["sprii", *{arguments!r}]
 from sprii_train.cli import main
-from sprii_train.fit import Interrupted
 main()
 """
 EXTRAS = ("torch", "safetensors", "sklearn", "scipy", "matplotlib", "jinja2", "tensorboard")

@@ -108,10 +108,11 @@ def measured(poke_bank: Bank, spring_bank: Bank, field_bank: Store, cells_root: 
 def partners_row() -> Row:
     """A kept row, which is older than the panel's numbers: measuring one needs an extra."""
     kept = json.loads((RESULTS / "overcooked-quick" / "results.json").read_text(encoding="utf-8"))["rows"][0]
-    probes = {f"probe_{cohort}": {"error": 0.05, "constant": 0.06} for cohort in ("familiar", "held_out")}
+    cohorts = ("familiar", "left_out", "held_out")
+    probes = {f"probe_{cohort}": {"error": 0.05, "chosen": 0.05, "constant": 0.06} for cohort in cohorts}
     read = probes | {"distance_ratio": 1.8, "two_names": {"ratio": 1.0, "probe": 1.3}}
     ends = {f"{when}_{cohort}": 9.0 for when in ("last", "all") for cohort in ("familiar", "held_out")}
-    return kept | read | {"untrained": read, "without": read, "imitated": ends}
+    return kept | read | {"untrained": read, "without": read, "behaviour": probes, "imitated": ends}
 
 
 def moved(value: Any, rng: np.random.Generator, noise: float) -> Any:

@@ -223,10 +223,11 @@ def test_a_left_out_partner_is_new_to_probe_and_constant():
 def test_the_penalty_is_chosen_without_what_is_tested():
     """Noise wants a large one, and samples that tell partners apart a small one."""
     rng = np.random.default_rng(0)
-    fitted, _, signatures = planted(0.01, partners=20)
-    noise = fitted._replace(codes=rng.normal(size=fitted.codes.shape))
-    assert chosen_penalty(noise, signatures) >= 1e3
-    assert chosen_penalty(fitted, signatures) <= 10.0
+    known = rng.normal(size=(20, 8))  # signatures are a linear function of these
+    signatures, who = known @ rng.normal(size=(8, 30)), np.repeat(np.arange(20), 4)
+    told = Slots(known[who] + 0.01 * rng.normal(size=(80, 8)), who, np.tile(np.arange(4), 20))
+    assert chosen_penalty(told._replace(codes=rng.normal(size=(80, 8))), signatures) >= 1e3
+    assert chosen_penalty(told, signatures) <= 1.0
 
 
 def test_behaviour_is_what_partners_did(played: Panel):
