@@ -175,11 +175,13 @@ def test_the_figure_has_ours_of_states_and_the_papers(tmp_path: Path):
     assert len(kept) == 6
     (picture,) = pictures(own)
     ratio, drag = picture.figure.axes
-    names = [text.get_text() for text in ratio.get_legend().get_texts()]
+    legend = ratio.get_legend()
+    assert legend is not None
+    names = [text.get_text() for text in legend.get_texts()]
     assert sorted(names) == ["numerical states", "pixels, frozen stem", "the paper's, pixels end to end"]
     assert (ratio.get_yscale(), drag.get_yscale()) == ("log", "linear")
     lines = {
-        tuple(np.round(np.asarray(line.get_ydata(), float), 3)) for line in drag.lines if len(line.get_xdata()) == 3
+        tuple(np.round(np.asarray(line.get_ydata(), float), 3)) for line in drag.lines if np.size(line.get_xdata()) == 3
     }
     assert (0.061, 0.243, 0.781) in lines  # tab:fidelity-full
     assert (0.025, 0.175, 0.325) in lines

@@ -98,8 +98,10 @@ def test_pokeworld_end_to_end(run: Reproduce, log: Log):
     page, folder = run(DIRECTION)
     assert log.trained == ["poke-g1-seed0", "poke-g2-seed0"]
     assert {file.name for file in folder.iterdir()} == {
-        "report.html", "results.json", "redirection.png", "risk.png", *(f"table-{i}.csv" for i in range(1, 6)),
+        "report.html", "results.json", "redirection.png", "risk.png", *(f"table-{i}.csv" for i in range(1, 7)),
     }  # fmt: skip
+    seen = next(table for table in page.tables if table.title == "What embeddings of frames tell of the state")
+    assert [line[:2] for line in seen.rows] == [["G₁", "0"], ["G₂", "0"]]
     told = results(folder)
     assert (told["table"], told["preset"], told["command"]) == ("fig:v3-poke-semantics", "quick", "sprii reproduce it")
     assert [(row["world"], row["arm"], row["seed"], row["steps"]) for row in told["rows"]] == [

@@ -157,9 +157,11 @@ def test_results_are_by_measure_and_by_the_readers_that_it_fits(poke_bank: Bank)
         "partners",
         "push",
         "selection",
+        "sight",
         "tactile",
         "scenes",
         "untrained",
+        "validation",
         "windows",
     }
     for name in readerless:

@@ -10,7 +10,7 @@ from sprii_envs.banks import Bank
 from sprii_train.data import WindowReader
 from sprii_train.fit import TrainConfig, train_step
 from sprii_train.learners.pretext import Pretext, PretextConfig
-from sprii_train.protocol import Objective, Windows, encode, training_loss
+from sprii_train.protocol import Objective, Windows, encode, take, training_loss
 from sprii_train.settings.frozen import SingleWindows
 
 CONFIG = PretextConfig(image=16, stem=(8,), patch=4, embedding=6, hidden=16, history=10, ahead=4)
@@ -61,7 +61,7 @@ def test_no_term_depends_on_which_windows_are_stacked_on_which(windows: Windows)
     """No relation: the halves of a batch are no pairs, so that turning one of them changes nothing but sums' order."""
     learner = Pretext(CONFIG).eval()
     turned = torch.cat([torch.arange(4), 4 + torch.arange(4).roll(1)])
-    other = Windows(*(None if x is None else x[turned] for x in windows))
+    other = take(windows, turned)
     with torch.no_grad():
         one, _ = training_loss(learner, windows, Objective())
         two, _ = training_loss(learner, other, Objective())
