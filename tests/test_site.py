@@ -70,6 +70,12 @@ def is_elsewhere(link: str) -> bool:
     return re.match(r"(?!data:)[a-z][a-z+.-]*:|//", link) is not None
 
 
+def test_docstrings_become_tables_not_headings(site):
+    text = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
+    assert "section-title" in text
+    assert re.findall(r'<h\d id="(?:parameters|columns|returns|raises|attributes|notes)', text) == []
+
+
 def test_nothing_is_loaded_from_elsewhere(site, pages):
     assert len(pages) > 60
     assert [(page.name, link) for page, found in pages.items() for link in found.loaded if is_elsewhere(link)] == []

@@ -37,20 +37,20 @@ class BankProtocol:
     With the same NumPy on the same kind of processor it gives the same bytes, whatever the number of workers
     and interruptions.
 
-    Parameters
-    ----------
-    systems : split → its systems, in the order of the episodes: a number of them, drawn from the declared ranges,
-        or a population. Splits are drawn independently and share no system.
-    rollouts : episodes of every system, of each kind if the behaviour has `episode_kinds`; or split → kind → episodes
-    steps : observations, so that an episode has `steps − 1` actions and rewards; the environment's time
-        limit does not bound them
-    lengths : kind → planned observations where they are fewer than `steps`; the rest of the row is 0
-    constants : physical constants handed to the environment's world, numbers or names such as a fluid's
-    systems_per_chunk : the unit of work and of resuming; part of the recipe because each chunk has its own streams
-    nested : the n-th episode of a kind does not depend on how many follow, so that the bank of fewer rollouts holds
-        the first episodes of the bank of more
-    frames : image size of the grayscale frames that the bank stores; None stores none
-    sealed_splits : splits kept for a last evaluation, which `Bank.split` opens on request only
+    Args:
+        systems: split → its systems, in the order of the episodes: a number of them, drawn from the declared ranges,
+            or a population. Splits are drawn independently and share no system.
+        rollouts: episodes of every system, of each kind if the behaviour has `episode_kinds`; or split → kind →
+            episodes
+        steps: observations, so that an episode has `steps − 1` actions and rewards; the environment's time
+            limit does not bound them
+        lengths: kind → planned observations where they are fewer than `steps`; the rest of the row is 0
+        constants: physical constants handed to the environment's world, numbers or names such as a fluid's
+        systems_per_chunk: the unit of work and of resuming; part of the recipe because each chunk has its own streams
+        nested: the n-th episode of a kind does not depend on how many follow, so that the bank of fewer rollouts holds
+            the first episodes of the bank of more
+        frames: image size of the grayscale frames that the bank stores; None stores none
+        sealed_splits: splits kept for a last evaluation, which `Bank.split` opens on request only
     """
 
     name: str

@@ -7,7 +7,7 @@ asked for on the clock of the table's `length`, so that all streams of one windo
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -239,7 +239,8 @@ class ArrayStore(WindowStore):
     Args:
         table: one row an episode. A `split` column names the splits; without one, all episodes are `train`.
         streams: column → `Stream`, or the array of one of rate 1: (N, *item) of all episodes end to end, or
-            (E, T, *item) of episodes of T observations, or of T + 1 if it has an entry a transition.
+            (E, T, *item) of episodes of T observations, or of T + 1 if it has an entry a transition; or a list of an
+            array (T, *item) an episode, of any lengths.
         sealed: splits kept for one last evaluation.
         name: for messages.
         fingerprint: of the data; by default hashed from it.
@@ -251,7 +252,7 @@ class ArrayStore(WindowStore):
     def __init__(
         self,
         table: EpisodeTable,
-        streams: Mapping[str, Stream | NDArray[Any]],
+        streams: Mapping[str, Stream | NDArray[Any] | Sequence[NDArray[Any]]],
         *,
         sealed: tuple[str, ...] = (),
         name: str = "arrays",
@@ -392,6 +393,8 @@ def _opener(format: str) -> Opener:
 
 
 def _stream(column: str, values: Any, lengths: NDArray[np.int64], name: str) -> Stream:
+    if isinstance(values, list | tuple) and len({np.shape(each)[:1] for each in values}) > 1:
+        return _joined(column, values, lengths, name)
     array = np.asarray(values)
     episodes = len(lengths)
     if array.ndim >= 2 and len(array) == episodes and len(array) != lengths.sum():
@@ -404,6 +407,20 @@ def _stream(column: str, values: Any, lengths: NDArray[np.int64], name: str) -> 
         )
     per = "transition" if len(array) == (lengths - 1).sum() else "observation"
     return Stream(array, per=per)
+
+
+def _joined(column: str, values: Sequence[Any], lengths: NDArray[np.int64], name: str) -> Stream:
+    """The stream of an array an episode, of several lengths."""
+    counts = np.array([np.shape(each)[0] if np.ndim(each) else 0 for each in values])
+    items = {np.shape(each)[1:] for each in values}
+    for steps, per in ((lengths, "observation"), (lengths - 1, "transition")):
+        if len(items) == 1 and np.array_equal(counts, steps):
+            return Stream(np.concatenate(values), per=per)
+    raise StoreError(
+        f"{name}: column {column!r} is a list of {len(values):,} arrays with {few(counts)} entries of shape "
+        f"{few(sorted(items))}; legal: one for each of the {len(lengths):,} episodes, whose lengths T are "
+        f"{few(lengths)}, with T or T − 1 entries of one shape"
+    )
 
 
 def _in_order(values: NDArray[Any]) -> tuple[str, ...]:

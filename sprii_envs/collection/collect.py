@@ -32,28 +32,27 @@ def collect_related(
 ) -> RelatedEpisodes:
     """Collect `episodes_per_system` episodes of each of `systems`, at most `steps` transitions long.
 
-    Parameters
-    ----------
-    env : one of
+    Args:
+        env: one of
 
-        - ours, single or vector (many episodes at once), wrapped or not;
-        - any environment that tells `info["system_id"]` at reset and takes the reset option {"system": "same"}, such as
-          a `PersistentEnv`, or a `SyncVectorEnv` or `AsyncVectorEnv` of such; with `SAME_STEP`, of ours or
-          `PersistentEnv`s only;
-        - CARL's kind, with `contexts` and `context_id`; episodes of equal contexts are of one system, and the
-          "obs" of the observations is recorded;
-        - any other single one, or a `SyncVectorEnv` of such, with `choose`
-    policy : None for uniformly random actions, a model with `predict` (Stable-Baselines3) or a function of the
-        observation; a vector environment gives them batches. Actions must be in the space and are recorded and done
-        in its type.
-    systems : how many (drawn by the environment, or its first contexts), or which: what the reset option `system`
-        takes, keys of `contexts`, or what `choose` takes
-    seed : the whole collection is a pure function of it if the policy is one of the observations. Systems and
-        episodes have streams of their own, so that more of either begin with the same ones.
-    choose : `choose(env, item)` is called before each reset to put the environment in the system `item` (of
-        `systems`, or 0, 1, … if that is a number) and may return options for the reset. An environment that
-        does not tell its system has `item`, whose entries become columns if it is a mapping.
-    progress : called with (done, total) episodes
+            - ours, single or vector (many episodes at once), wrapped or not;
+            - any environment that tells `info["system_id"]` at reset and takes the reset option {"system": "same"},
+              such as a `PersistentEnv`, or a `SyncVectorEnv` or `AsyncVectorEnv` of such; with `SAME_STEP`, of ours or
+              `PersistentEnv`s only;
+            - CARL's kind, with `contexts` and `context_id`; episodes of equal contexts are of one system, and the
+              "obs" of the observations is recorded;
+            - any other single one, or a `SyncVectorEnv` of such, with `choose`
+        policy: None for uniformly random actions, a model with `predict` (Stable-Baselines3) or a function of the
+            observation; a vector environment gives them batches. Actions must be in the space and are recorded and done
+            in its type.
+        systems: how many (drawn by the environment, or its first contexts), or which: what the reset option `system`
+            takes, keys of `contexts`, or what `choose` takes
+        seed: the whole collection is a pure function of it if the policy is one of the observations. Systems and
+            episodes have streams of their own, so that more of either begin with the same ones.
+        choose: `choose(env, item)` is called before each reset to put the environment in the system `item` (of
+            `systems`, or 0, 1, … if that is a number) and may return options for the reset. An environment that
+            does not tell its system has `item`, whose entries become columns if it is a mapping.
+        progress: called with (done, total) episodes
 
     All is kept in memory. Systems that are drawn twice are one system with more rollouts. ValueError where the
     environment tells no system, changes it between the episodes of one, tells one label with different properties, or

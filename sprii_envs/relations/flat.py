@@ -109,14 +109,14 @@ def episode_runs(
 class FlatPairs:
     """The pairs of a step as entry numbers.
 
-    Parameters
-    ----------
-    pairs : over the episodes in the storage; any relation, kernel and law
-    windows : of the same table, lengths in entries; without it a side is the first entry of its episode
-    first : entry (N,) that each episode of the table begins at, from `episode_runs`; by default entry i is episode i,
-        as in a storage of whole episodes
-    version : gives a value that is another once the storage has been written to, such as how many entries it was ever
-        written. `batch` then raises StaleError. Without it, whoever writes over these episodes must make a new table.
+    Args:
+        pairs: over the episodes in the storage; any relation, kernel and law
+        windows: of the same table, lengths in entries; without it a side is the first entry of its episode
+        first: entry (N,) that each episode of the table begins at, from `episode_runs`; by default entry i is
+            episode i, as in a storage of whole episodes
+        version: gives a value that is another once the storage has been written to, such as how many entries it was
+            ever written. `batch` then raises StaleError. Without it, whoever writes over these episodes must make a
+            new table.
 
     `entries` is how many entries the storage must have.
     """

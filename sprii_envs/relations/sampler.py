@@ -38,21 +38,20 @@ class PairBatch(NamedTuple):
 class PairSampler:
     """Draws (recipient, donor) pairs of a table under a relation, a kernel and a pair law.
 
-    Parameters
-    ----------
-    table : of one split (a table with several is refused: `table.select("train")`)
-    relation : which donors are legal
-    kernel : which legal donor is drawn
-    seed : in [0, 2^64)
-    law : `"recipient"`: recipients uniform, donors uniform among a recipient's legal ones; donors in small
-        excluded blocks are then drawn more often. `"pair"`: recipients weigh as many as their legal donors; with
-        Uniform() that is uniform over legal pairs, and donor and recipient marginals are equal. `"balanced"`:
-        recipients and donors both uniform, by donors in unequal proportion; a ValueError names the group and the
-        block that are in the way where that is impossible. The three agree when all recipients have equally many
-        legal donors in blocks of equal size. `audit()` reports the marginals.
-    distinct : a column (the paper's batch: `"system"`): the n recipients come from n different groups,
-        uniformly chosen, and uniformly within each. Not with `law="pair"`, which weighs recipients itself.
-    on_missing : `"error"` raises NoLegalDonorError if a recipient has no legal donor, `"drop"` leaves it out.
+    Args:
+        table: of one split (a table with several is refused: `table.select("train")`)
+        relation: which donors are legal
+        kernel: which legal donor is drawn
+        seed: in [0, 2^64)
+        law: `"recipient"`: recipients uniform, donors uniform among a recipient's legal ones; donors in small
+            excluded blocks are then drawn more often. `"pair"`: recipients weigh as many as their legal donors; with
+            Uniform() that is uniform over legal pairs, and donor and recipient marginals are equal. `"balanced"`:
+            recipients and donors both uniform, by donors in unequal proportion; a ValueError names the group and the
+            block that are in the way where that is impossible. The three agree when all recipients have equally many
+            legal donors in blocks of equal size. `audit()` reports the marginals.
+        distinct: a column (the paper's batch: `"system"`): the n recipients come from n different groups,
+            uniformly chosen, and uniformly within each. Not with `law="pair"`, which weighs recipients itself.
+        on_missing: `"error"` raises NoLegalDonorError if a recipient has no legal donor, `"drop"` leaves it out.
 
     The recipients of a step depend on (seed, step, n), on `law` and `distinct`, and on which rows have a
     legal donor, but not on the kernel. Arms with equal seeds and equally eligible rows see the same

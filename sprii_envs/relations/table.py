@@ -28,16 +28,18 @@ _FORMAT = 1
 class EpisodeTable:
     """Immutable columns of equal length, one row per episode.
 
-    Columns
-    -------
-    episode : unique int64 ids, any sign and order; unique strings are kept as the column `episode_id`, and `episode`
-        then numbers the rows from 0
-    system : int64 or str id of the system, a fixed assignment of the persistent properties
-    rollout : int64 index of the episode among those of its system; where it is missing, they are counted in order
-    length : int64 number of observations, at least 1
-    split : optional str or int64 (`"train"`, `"validation"`, …)
-    any other name : a persistent property, its level index, a task, a partner, a shape …; 1-D numbers,
-        booleans or strings. Integers are stored as int64, floats as float64.
+    Args:
+        columns: by name:
+
+            - `episode`: unique int64 ids, any sign and order; unique strings are kept as the column `episode_id`, and
+              `episode` then numbers the rows from 0
+            - `system`: int64 or str id of the system, a fixed assignment of the persistent properties
+            - `rollout`: int64 index of the episode among those of its system; where it is missing, they are counted
+              in order
+            - `length`: int64 number of observations, at least 1
+            - `split`: optional str or int64 (`"train"`, `"validation"`, …)
+            - any other name: a persistent property, its level index, a task, a partner, a shape …; 1-D numbers,
+              booleans or strings. Integers are stored as int64, floats as float64.
 
     `rows` (N,) int64 are the row numbers in the table this one was selected from, through any chain of
     selects.

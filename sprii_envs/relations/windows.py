@@ -37,12 +37,12 @@ class WindowSampler:
     [0, length − history − horizon], for recipients and donors alike: each half of a paired batch is
     predicted.
 
-    Parameters
-    ----------
-    lengths : observations per episode (N,), or the EpisodeTable of the pair sampler
-    history, horizon : in observations; the paper's 24 and 16 (`app:implementation`)
-    apart : None, or the least number of observations by which a recipient's window begins after its donor's, under
-        every relation alike, so that donors of one episode and of others differ in nothing else (`app:matched-control`)
+    Args:
+        lengths: observations per episode (N,), or the EpisodeTable of the pair sampler
+        history, horizon: in observations; the paper's 24 and 16 (`app:implementation`)
+        apart: None, or the least number of observations by which a recipient's window begins after its donor's, under
+            every relation alike, so that donors of one episode and of others differ in nothing else
+            (`app:matched-control`)
 
     `table` is that table's `rows_fingerprint`: pairs of another table are refused, and those of one with the same
     episodes and other labels. None for plain lengths, whose rows must be the pairs'.

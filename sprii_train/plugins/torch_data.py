@@ -30,13 +30,12 @@ class PairBatches(Sampler[Any]):
     Step t is `pairs.batch(t, size)` with its windows. A rank yields its slice of that one global batch, so the ranks
     are disjoint and their union is the batch of a single process, whatever the world size.
 
-    Parameters
-    ----------
-    pairs, windows : of one table; any relation, kernel and law
-    size : pairs in a global batch
-    length : batches in an epoch; epoch e has the steps e·length … (e + 1)·length − 1
-    rank, world_size : by default those of `torch.distributed` where it is initialised, else 0 of 1. ValueError if the
-        ranks do not divide `size`.
+    Args:
+        pairs, windows: of one table; any relation, kernel and law
+        size: pairs in a global batch
+        length: batches in an epoch; epoch e has the steps e·length … (e + 1)·length − 1
+        rank, world_size: by default those of `torch.distributed` where it is initialised, else 0 of 1. ValueError if
+            the ranks do not divide `size`.
 
     `step` is the global step that the next iteration begins at; iterating does not move it (`PairLoader` does, by
     batches consumed), since workers prefetch. With a plain `DataLoader`, set `step` yourself or call `set_epoch`.

@@ -823,10 +823,12 @@ def test_the_page_runs_from_nothing_to_a_sampler(tmp_path, monkeypatch, registry
     PROTOCOLS.pop("kites", None)  # of the other worlds here
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    told = {"__name__": "__main__"}
+    told: dict = {}
     try:
-        for block in others:
-            exec(block, told)
+        for block in others:  # each alone
+            names = {"__name__": "__main__"}
+            exec(block, names)
+            told = names | told  # of the bank's block, not of the one without short episodes
         assert told["rollout"].frames.shape == (3, 21, 64, 64)
         assert told["rollout"].states.shape == (3, 21, 5)
         assert told["frames"].shape == (64, 64, 64, 2)

@@ -70,7 +70,7 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
                 del registry[name]
     exec(blocks[0], told)  # run twice, as by every worker: the bank is opened
     assert told["bank"].windows("imu", [0, 3], [5, 0], 24).shape == (2, 24, 10, 6)
-    assert told["arrays"].columns == ("signals", "opening", "level", "imu")
+    assert told["arrays"].columns == ("signals", "opening", "level", "speed", "imu")
     shapes = {column: tuple(tensor.shape) for column, tensor in told["windows"].observations.items()}
     assert shapes == {"signals": (8, 24, 2), "camera": (8, 24, 8, 8), "imu": (8, 24, 10, 6)}
     setting = told["SETTING"]

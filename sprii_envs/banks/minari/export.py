@@ -35,16 +35,15 @@ def to_minari(
 ) -> Any:
     """Write episodes of a bank to the local Minari dataset `dataset_id` (HDF5, no JPEG); returns the MinariDataset.
 
-    Parameters
-    ----------
-    split : name of a split, or a table selected from `bank.table`; by default every split that is not sealed
-    observations : "states" (L, S) float32, the bank's; "frames" (L, H, W) uint8; or "pixels" (L, H, W, 2) uint8, the
-        present and the previous frame as the environment shows them. By default frames if the bank stores
-        them, else states.
-    size : image size of frames that the bank does not store
-    unseal : must be True for episodes of a sealed split
-    about : fields of the dataset: author, author_email, code_permalink, algorithm_name, description, requirements
-    progress : called with (done, total) episodes
+    Args:
+        split: name of a split, or a table selected from `bank.table`; by default every split that is not sealed
+        observations: "states" (L, S) float32, the bank's; "frames" (L, H, W) uint8; or "pixels" (L, H, W, 2) uint8, the
+            present and the previous frame as the environment shows them. By default frames if the bank stores
+            them, else states.
+        size: image size of frames that the bank does not store
+        unseal: must be True for episodes of a sealed split
+        about: fields of the dataset: author, author_email, code_permalink, algorithm_name, description, requirements
+        progress: called with (done, total) episodes
 
     An episode of `length` L has L observations and L − 1 actions and rewards, the bank's bits. The last step is a
     truncation and none a termination: the bank stops before the state in which the world ended the episode

@@ -26,13 +26,12 @@ def from_minari(
     The metadata are read in one pass and no observation is decoded. Nested keys are joined: `options` of a reset are
     `options/mass`.
 
-    Parameters
-    ----------
-    system : metadata key that tells which system an episode is of, or several that do so together
-    rollout : key of the index among the episodes of a system; by default "rollout" if the episodes have it as
-        integers, else they are counted
-    split : key of the split; by default "split" if any episode has it: then all must, since a sampler over a table
-        without splits would mix them
+    Args:
+        system: metadata key that tells which system an episode is of, or several that do so together
+        rollout: key of the index among the episodes of a system; by default "rollout" if the episodes have it as
+            integers, else they are counted
+        split: key of the split; by default "split" if any episode has it: then all must, since a sampler over a table
+            without splits would mix them
 
     Columns: `episode`, the dataset's own index; `system`, integers or strings (floats, booleans and several keys as
     strings "mass=1.0, drag=0.5"); `rollout`; `length` in observations; `split`; and every other number, boolean or

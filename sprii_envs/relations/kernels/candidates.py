@@ -24,11 +24,10 @@ _PARTS = ("systems", "candidates", "indptr")
 class Candidates:
     """A donor is a uniform one of the candidate systems of the recipient's system, then a uniform episode of it.
 
-    Parameters
-    ----------
-    systems : (S,) distinct system ids, integers or strings
-    candidates : (S, k) system ids, k for each; or all lists one after the other, (E,)
-    indptr : (S + 1,) int64, only with the latter: the list of systems[i] is candidates[indptr[i]:indptr[i+1]]
+    Args:
+        systems: (S,) distinct system ids, integers or strings
+        candidates: (S, k) system ids, k for each; or all lists one after the other, (E,)
+        indptr: (S + 1,) int64, only with the latter: the list of systems[i] is candidates[indptr[i]:indptr[i+1]]
 
     Systems that the lists do not name, or whose list is empty, have no legal donor; lists of systems that the
     table lacks are not used, so one file serves every split. Binding checks that every candidate is legal:

@@ -31,11 +31,11 @@ class Graph:
     audit's share of correct pairs is the tuple precision of `tab:inferred-relation-quality`, and the donor
     entropy its donor usage.
 
-    Parameters
-    ----------
-    indptr : (n + 1,) and indices (m,), CSR: the donors of node i are indices[indptr[i]:indptr[i+1]], nodes
-    weights : (m,) finite, ≥ 0; a donor is drawn in proportion, by default uniformly
-    episodes : (n,) distinct episode ids of the nodes, by default 0…n−1
+    Args:
+        indptr: (n + 1,), of CSR: the donors of node i are indices[indptr[i]:indptr[i+1]]
+        indices: (m,) nodes
+        weights: (m,) finite, ≥ 0; a donor is drawn in proportion, by default uniformly
+        episodes: (n,) distinct episode ids of the nodes, by default 0…n−1
 
     Nodes are known by episode id and kept in that order, as are the donors of each, so neither the order of the
     nodes given nor that of a table's rows changes a draw. An episode of the table without an edge has no legal

@@ -245,6 +245,22 @@ def test_plain_arrays_make_a_store() -> None:
         ArrayStore(table, {"states": states}, sealed=("test",))
 
 
+def test_a_list_has_an_array_an_episode() -> None:
+    table = EpisodeTable({"episode": [4, 2, 7], "system": ["a", "b", "a"], "length": [5, 3, 4]})
+    states = [np.arange(2.0 * n).reshape(n, 2) + 100 * n for n in (5, 3, 4)]
+    actions = [np.arange(float(n)) for n in (4, 2, 3)]
+    store = ArrayStore(table, {"states": states, "actions": actions})
+    ends = ArrayStore(table, {"states": np.concatenate(states), "actions": np.concatenate(actions)})
+    assert store.fingerprint == ends.fingerprint
+    assert np.array_equal(store.windows("states", [2, 7], [0, 1], 3), [states[1], states[2][1:]])
+    assert np.array_equal(store.windows("actions", [7], [0], 3), [actions[2]])
+    for wrong in (states[:2], [*states[:2], states[2][:1]], [*states[:2], np.zeros((4, 3))], [*states[:2], 1.0]):
+        with pytest.raises(
+            StoreError, match=r"'states' is a list of . arrays .*; legal: one for each of the 3 episodes"
+        ):
+            ArrayStore(table, {"states": wrong})  # type: ignore[dict-item]
+
+
 @pytest.mark.parametrize("rate", [0, -1, "2/3", "x", None, float("nan"), 1.5])
 def test_a_rate_that_no_stream_has_is_refused(rate: Any) -> None:
     with pytest.raises(ValueError, match=r"the rate of a stream is .*; legal: a positive integer, or 1/k"):
