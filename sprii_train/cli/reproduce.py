@@ -26,7 +26,7 @@ EVERYTHING = "all"
 @dataclass
 class Quickstart:
     """Build the D-Clean bank, train the four arms that tell the story at a small budget, and report as they are done
-    (minutes on two cores)."""
+    (about 8 core-minutes)."""
 
     preset: PresetName = "quick"
     """quick: a narrower model, the paper's orderings in minutes; smoke: a check that everything runs."""
