@@ -53,17 +53,18 @@ def chunked_loss(
         raise ValueError(f"chunked_loss needs n donors stacked on n recipients, got {2 * n + 1} windows")
     loss: Any = 0.0
     parts: dict[str, Any] = {}
-    codes: list[list[Tensor]] = []
+    codes: list[tuple[Tensor, Tensor]] = []
     for begin in range(0, n, pairs):
         rows = torch.arange(begin, min(n, begin + pairs))
         both = torch.cat([rows, rows + n]).to(windows.actions.device)
         told: Any = checkpoint(_part, learner, windows, both, objective, use_reentrant=False)
-        of_part, named, *offered = told
+        of_part, named, donors, recipients = told
         share = len(rows) / n
         loss = loss + share * of_part
         parts = {name: parts.get(name, 0.0) + share * value.detach() for name, value in named.items()}
-        codes.append(offered)
-    loss = with_relation(loss, parts, *(torch.cat(part) for part in zip(*codes, strict=True)), objective)
+        codes.append((donors, recipients))
+    donors, recipients = (torch.cat(part) for part in zip(*codes, strict=True))
+    loss = with_relation(loss, parts, donors, recipients, objective)
     return loss, {name: value.detach() for name, value in parts.items()}
 
 
