@@ -249,7 +249,8 @@ def _distinct(
         pairs = _own(budget)
         return list(presets).index(preset), (budget.step_seconds or 0.0) / pairs if pairs else 0.0
 
-    return [(tuple(names), *of_them) for names, *of_them in sorted(groups.values(), key=cost)]
+    ordered = sorted(groups.values(), key=cost)
+    return [(tuple(names), setting, preset, budget) for names, setting, preset, budget in ordered]
 
 
 def _try(setting: Setting, budget: Budget, devices: Sequence[str], pairs: int | None, bounds: Bounds) -> Iterator[Said]:
