@@ -1,6 +1,6 @@
 """Align and Cross for a network of your own: a plain GRU forecaster, wrapped, and trained in under a minute.
 
-    python examples/gru_learner.py
+    python examples/gru_learner.py                  # --device cuda trains there
 
 `Forecaster` is an ordinary recurrent model: it reads states and actions and predicts future states.
 `SpriiGRU` adds the five operations of `sprii_train.protocol.Learner` and `prepare`; nothing else is needed to train
@@ -13,6 +13,7 @@ Two things matter for a learner of yours: inputs and targets of unit scale (here
 weights that fit the size of the native loss. The paper's λ_p = 1 drowns this one; 0.03 was chosen by hand.
 """
 
+import argparse
 import tempfile
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from sprii_train.analysis.donors import encode_split
 from sprii_train.analysis.formation import Factor, fit_ridge, sample_of, score
 from sprii_train.analysis.populations import Development, Training
 from sprii_train.data import PairedWindows, WindowReader
-from sprii_train.fit import TrainConfig, fit
+from sprii_train.fit import TrainConfig, device_name, fit
 from sprii_train.protocol import Batch, Codes, Objective, Windows, check_learner, self_loss
 
 HISTORY, HORIZONS = 24, (1, 4, 16)
@@ -90,11 +91,15 @@ def drag_r2(learner: nn.Module, reader: WindowReader) -> float:
     return score(fit_ridge(fitted, Factor("drag")), unseen).r2
 
 
-def run(folder: Path, protocol: BankProtocol = PROTOCOL, steps: int = 400, pairs: int = 48) -> dict[str, float]:
+def run(
+    folder: Path, protocol: BankProtocol = PROTOCOL, steps: int = 400, pairs: int = 48, device: str = "cpu"
+) -> dict[str, float]:
     """Build a bank under `folder`, train with each objective; the drag R² of each, and of no training."""
     reader = WindowReader(build(protocol, folder / "bank"), HISTORY, HORIZONS)
     data = PairedWindows(reader, pairs=pairs)
-    config = TrainConfig(steps=steps, pairs=pairs, learning_rate=1e-2, warmup=20, clip=10.0, precision="fp32")
+    config = TrainConfig(
+        steps=steps, pairs=pairs, learning_rate=1e-2, warmup=20, clip=10.0, precision="fp32", device=device
+    )
     results: dict[str, float] = {}
     for name, objective in OBJECTIVES.items():
         torch.manual_seed(0)
@@ -102,13 +107,16 @@ def run(folder: Path, protocol: BankProtocol = PROTOCOL, steps: int = 400, pairs
         check_learner(learner, data(0))
         results["untrained"] = drag_r2(learner, reader)
         fit(learner, data, objective, config, folder / name, tensorboard=False)
-        results[name] = drag_r2(learner, reader)
+        results[name] = drag_r2(learner.cpu(), reader)
     return results
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", type=device_name, default="cpu", help="a torch device to train on")
+    device = parser.parse_args().device
     with tempfile.TemporaryDirectory() as folder:
-        for name, r2 in run(Path(folder)).items():
+        for name, r2 in run(Path(folder), device=device).items():
             print(f"drag R² {r2:6.3f}  {name}")
 
 

@@ -26,7 +26,7 @@ from sprii_train.control.offline import excited
 from sprii_train.control.pendulum_agents import ENV_ID, known, learned, nominal
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.evaluation import Evaluation, RandomAgent, evaluate_agent
-from sprii_train.fit import TrainConfig, fit
+from sprii_train.fit import TrainConfig, device_name, fit
 from sprii_train.learners import JEPA, JEPAConfig
 from sprii_train.protocol import Objective
 
@@ -37,27 +37,28 @@ CONFIG = JEPAConfig(  # few embeddings: a wide one that SIGReg fills is hard to 
 )  # fmt: skip
 
 
-def train(steps: int, each: int, objective: Objective, chains: int, seed: int = 0) -> LatentModel:
+def train(steps: int, each: int, objective: Objective, chains: int, seed: int = 0, device: str = "cpu") -> LatentModel:
     """Of `each` episodes of each of the 121 systems of ID; with 0 `chains` the JEPA's own predictor is chained."""
     systems = GROUPS["ID"].combinations()
     experience = excited(systems, len(systems) * each, each, seed=seed)
     store = ArrayStore(experience.table(), {"states": experience.observations, "actions": experience.actions})
     data = ShortHistories(PairedWindows(WindowReader(store, CONFIG.history, CONFIG.horizons), pairs=32, seed=seed))
     training = TrainConfig(
-        steps=steps, pairs=32, learning_rate=2e-3, warmup=50, clip=10.0, weight_decay=0.0, precision="fp32", seed=seed
-    )
+        steps=steps, pairs=32, learning_rate=2e-3, warmup=50, clip=10.0, weight_decay=0.0, precision="fp32", seed=seed,
+        device=device,
+    )  # fmt: skip
     torch.manual_seed(seed)
     with tempfile.TemporaryDirectory() as folder:
         learner = fit(JEPA(CONFIG), data, objective, training, folder, tensorboard=False)
     assert isinstance(learner, JEPA)
-    model = LatentModel(LatentConfig(CONFIG, transition_width=128 if chains else 0), learner)
-    before, action, _ = (torch.from_numpy(each) for each in experience.transitions())
+    model = LatentModel(LatentConfig(CONFIG, transition_width=128 if chains else 0), learner).to(device)
+    before, action, _ = (torch.from_numpy(each).to(device) for each in experience.transitions())
     error = fit_reward(model, before, action, pendulum.reward(before, action), steps=min(steps, 800), seed=seed)
     print(f"reward head, squared error / variance: {error:.2g}")
     if chains:
         error = fit_transition(model, experience, steps=chains, seed=seed)
         print(f"transition, squared error / variance over 16 steps: {error:.2g}")
-    return model.eval()
+    return model.cpu().eval()
 
 
 def main(arguments: list[str] | None = None) -> Evaluation:
@@ -72,9 +73,11 @@ def main(arguments: list[str] | None = None) -> Evaluation:
     parser.add_argument("--horizon", type=option(), default=20, help="of the planner")
     parser.add_argument("--groups", default=",".join(GROUPS))
     parser.add_argument("--out", type=Path, default=Path("jepa-model"))
+    parser.add_argument("--device", type=device_name, default="cpu", help="a torch device to train on")
     told = parser.parse_args(arguments)
     controller = named_controller("icem", horizon=told.horizon)
-    model = train(told.steps, told.each, Objective(lambda_p=told.align, lambda_x=told.cross), told.chains)
+    objective = Objective(lambda_p=told.align, lambda_x=told.cross)
+    model = train(told.steps, told.each, objective, told.chains, device=told.device)
     save(model, told.out, also=MODELS)
     beside = {"random": RandomAgent(), "nominal": nominal(controller, seed=0), "oracle": known(controller, seed=0)}
     found = evaluate_agent(

@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env import VecMonitor
 
 import sprii_envs  # noqa: F401 (registers the environments)
 from sprii_envs.arguments import MOST, option
+from sprii_train.fit import device_name
 from sprii_train.plugins.sb3_envs import NativeVecEnv
 
 
@@ -32,11 +33,14 @@ class Returns(BaseCallback):
             print(f"{self.num_timesteps:>10,} frames: return {mean:8.2f}, mean of {len(returns)} episodes")
 
 
-def run(steps: int = 20_000, envs: int = 64, seed: int = 0, states: bool = False) -> float:
+def run(steps: int = 20_000, envs: int = 64, seed: int = 0, states: bool = False, device: str = "cpu") -> float:
     """Train, evaluate; the mean return of one episode of each of as many new systems as there are environments."""
     seen, policy = ("state", "MlpPolicy") if states else ("pixels", "CnnPolicy")
     make = lambda: VecMonitor(NativeVecEnv(gym.make_vec("sprii/PokeWorld-v0", num_envs=envs, obs_type=seen)))  # noqa: E731
-    model = PPO(policy, make(), n_steps=64, batch_size=16 * envs, n_epochs=4, gamma=0.97, learning_rate=1e-3, seed=seed)
+    model = PPO(
+        policy, make(), n_steps=64, batch_size=16 * envs, n_epochs=4, gamma=0.97, learning_rate=1e-3, seed=seed,
+        device=device,
+    )  # fmt: skip
     model.learn(steps, Returns())
     fresh = make()
     fresh.seed(10_000 + seed)
@@ -51,4 +55,5 @@ if __name__ == "__main__":
     parser.add_argument("--envs", type=option(), default=64)
     parser.add_argument("--seed", type=option(least=0, most=MOST), default=0)
     parser.add_argument("--states", action="store_true", help="states in place of pixels")
+    parser.add_argument("--device", type=device_name, default="cpu", help="a torch device to train on")
     run(**vars(parser.parse_args()))

@@ -26,6 +26,7 @@ import sprii_envs  # noqa: F401 (registers the environments)
 from sprii_envs.arguments import MOST, option
 from sprii_envs.wrappers import ContextObservation
 from sprii_train.checkpoints import load
+from sprii_train.fit import device_name
 from sprii_train.learners import CaDM
 from sprii_train.learners.histories import window_history
 
@@ -64,6 +65,7 @@ def main() -> None:
     parser.add_argument("--systems", default="ID", help="group of systems, for training and evaluation")
     parser.add_argument("--seed", type=option(least=0, most=MOST), default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/sb3-pendulum"))
+    parser.add_argument("--device", type=device_name, default="cpu", help="a torch device to train on")
     told = parser.parse_args()
     if not 1 <= told.every <= told.steps:
         parser.error(f"--every is {told.every}; legal: from 1 to --steps, {told.steps}")
@@ -85,7 +87,8 @@ def main() -> None:
         callback = EvalCallback(
             evaluation, n_eval_episodes=10, eval_freq=told.every, log_path=str(told.out / context), verbose=0
         )
-        agent = SAC("MlpPolicy", make(context, told.systems, found), seed=told.seed, learning_starts=1_000)
+        env = make(context, told.systems, found)
+        agent = SAC("MlpPolicy", env, seed=told.seed, learning_starts=1_000, device=told.device)
         agent.learn(told.steps, callback=callback, progress_bar=True)
         agent.save(told.out / context / "sac")
         returns = np.array(callback.evaluations_results)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from sprii_train.analysis.donors import donor_errors, encode_split
-from sprii_train.fit import fit
+from sprii_train.fit import device_name, fit
 from sprii_train.learners import JEPA
 from sprii_train.protocol import encode
 from sprii_train.recipes import RECIPES
@@ -37,18 +37,18 @@ LEVERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """What differs from the quick budget: of the learner, and of its training."""
 
 
-def run(name: str, updates: int, out: Path) -> str:
+def run(name: str, updates: int, out: Path, device: str = "cpu") -> str:
     """Train one lever, or resume it, and tell what it did."""
     budget, arm, store = D_CLEAN.budget("quick"), RECIPES["structure"], D_CLEAN.open_store(out)
     of_learner, of_train = LEVERS[name]
     config = replace(budget.learner, **of_learner)
-    train = replace(budget.train, steps=updates, warmup=min(100, updates), **of_train)
+    train = replace(budget.train, steps=updates, warmup=min(100, updates), device=device, **of_train)
     torch.manual_seed(train.seed)
     learner, data = JEPA(config), D_CLEAN.data(store, config, arm, pairs=train.pairs, seed=train.seed)
     if name == "pooled-then-step":
-        run("pooled", updates, out)
+        run("pooled", updates, out, device)
         learner.load_state_dict(torch.load(out / f"pooled-{updates}.pt", weights_only=True))
-    fit(learner, data, arm.objective, train, out / f"{name}-{updates}", tensorboard=False)
+    fit(learner, data, arm.objective, train, out / f"{name}-{updates}", tensorboard=False).cpu()
     torch.save(learner.state_dict(), out / f"{name}-{updates}.pt")
 
     by_step = JEPA(replace(config, sigreg_samples="step"))
@@ -86,10 +86,11 @@ def main() -> None:
     parser.add_argument("--levers", nargs="+", choices=LEVERS, default=["step", "pooled", "pooled-then-step"])
     parser.add_argument("--updates", type=int, default=1_000)
     parser.add_argument("--out", type=Path, default=Path("runs/sigreg-axis"))
+    parser.add_argument("--device", type=device_name, default="cpu", help="a torch device to train on")
     given = parser.parse_args()
     print(f"{'lever':<17}{'own':>9}{'correct':>9}{'other':>9}{'rank':>7}{'self':>9}{'SIGReg':>8}{'per-step':>9}")
     for name in given.levers:
-        print(run(name, given.updates, given.out), flush=True)
+        print(run(name, given.updates, given.out, given.device), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import math
 import signal
 import sys
 import threading
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
@@ -156,6 +157,14 @@ def usable_device(name: str) -> torch.device:
     return device
 
 
+def device_name(text: str) -> str:
+    """A `type` of `argparse`: a device of this machine, refused as `usable_device` refuses."""
+    try:
+        return str(usable_device(text))
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
 def resolve_precision(config: TrainConfig) -> str:
     """`fp32` or `bf16` for this device."""
     if config.precision != "auto":
@@ -208,14 +217,15 @@ def train_step(
         at_step(config.seed, step)
     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
         loss, parts = compute(learner, windows, config.objective(objective, step))
-    told = distributed.average(torch.stack([value.detach().double() for value in (loss, *parts.values())]))
-    values = dict(zip(("loss", *parts), told.tolist(), strict=True))
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    norm = clip_grad_norm_(learner.parameters(), config.clip)
+    told = distributed.average(torch.stack([value.detach().double() for value in (loss, *parts.values(), norm)]))
+    *told, norm = told.tolist()  # the step's only wait for the device; weights have not changed yet
+    values = dict(zip(("loss", *parts), told, strict=True))
     bad = [name for name, value in values.items() if not math.isfinite(value) and name != "loss"]
     if bad or not math.isfinite(values["loss"]):
         raise NonFiniteLoss(f"step {step}: {', '.join(bad) or 'loss'} is not finite")
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    norm = clip_grad_norm_(learner.parameters(), config.clip).item()
     if not math.isfinite(norm):
         raise NonFiniteLoss(f"step {step}: the gradient norm is not finite although the loss is {values['loss']}")
     rate = config.rate(step, optimizer.defaults["lr"])

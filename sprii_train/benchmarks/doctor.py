@@ -23,6 +23,7 @@ def examine(
     presets: Sequence[str],
     *,
     pairs: int | None = 2,
+    limit: float | None = None,
     targets: bool = True,
 ) -> dict[str, Any]:
     """Print all of it as it is found, and return it.
@@ -31,7 +32,7 @@ def examine(
         folder: of runs, see `machine.offers`.
         devices: by default all.
         settings, presets: that are tried.
-        pairs: see `steps.try_presets`.
+        pairs, limit: see `steps.try_presets`.
         targets: whether the cost of each is told.
     """
     screen = console()
@@ -51,8 +52,9 @@ def examine(
         screen.print(f"\nOne update of every preset on {', '.join(asked)}; beside the first device's, in float32:")
         room = machine.available_memory()
         tried = try_presets(
-            settings, asked, presets=presets, pairs=pairs, room=room, told=lambda one: screen.print(_told(one))
-        )
+            settings, asked, presets=presets, pairs=pairs, room=room, limit=limit,
+            told=lambda one: screen.print(_told(one)),
+        )  # fmt: skip
         screen.print(_judged(tried))
     found: dict[str, Any] = {"machine": offered, "extras": {name: list(each) for name, each in lacking.items()}}
     found["devices"] = list(asked)

@@ -4,16 +4,21 @@ Windows are random numbers in the shapes that a learner reads, so that no bank i
 the same on every device, dropout is off, and the comparison is in float32.
 """
 
+import contextlib
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+import cloudpickle
 import torch
 from torch import Tensor, nn
 
 from sprii_train.cophy.windows import ObjectWindows
+from sprii_train.experiments.launchers.local import forks
 from sprii_train.fields.environments import EnvironmentWindows
 from sprii_train.fields.windows import FieldWindows
 from sprii_train.fit import TrainConfig, resolve_precision, train_step
@@ -32,7 +37,8 @@ from sprii_train.learners import (
 from sprii_train.learners.ad import QUERY, SUPPORT, PlayWindows
 from sprii_train.learners.nod_hier import ChainWindows
 from sprii_train.learners.segments import SegmentConfig
-from sprii_train.protocol import Windows
+from sprii_train.microbatches import chunked_loss
+from sprii_train.protocol import Windows, training_loss
 from sprii_train.recipes import RECIPES
 from sprii_train.settings import PRESET_NAMES, Budget, Setting
 from sprii_train.swimmer.rows import windows as segment_windows
@@ -41,6 +47,12 @@ TOLERANCE = 1e-3
 """Largest relative difference of loss or gradient from the CPU's that counts as rounding."""
 BYTES_A_WEIGHT = 16
 """Of float32 weights, gradients and both moments."""
+KITCHENS = 256
+"""Different observations of a batch of Overcooked, about as many as its panel shows."""
+SHARE = 0.2
+"""Of the limit, that building a preset may take, and each of its updates."""
+PATIENCE = 60.0
+"""Seconds that a process may take to begin."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,26 @@ class Tried:
     updates: tuple[Update, ...]
 
 
+class About(NamedTuple):
+    """What is told of a preset before its updates, see `Tried`."""
+
+    learner: str
+    weights: int
+    pairs: int
+    tried: int
+    memory: int | None
+
+
+class Bounds(NamedTuple):
+    """Bytes of memory that a preset may take and seconds that a step of its trial may; None: any."""
+
+    room: int | None
+    seconds: float | None = None
+
+
+Said = About | Update
+
+
 def try_presets(
     settings: Mapping[str, Setting],
     devices: Sequence[str],
@@ -102,20 +134,40 @@ def try_presets(
     presets: Sequence[str] = PRESET_NAMES,
     pairs: int | None = 2,
     room: int | None = None,
+    limit: float | None = None,
     told: Callable[[Tried], None] = lambda _: None,
 ) -> list[Tried]:
-    """An update of every preset on every device, the first of which is the reference.
+    """An update of every preset on every device, the first of which is the reference; cheap presets first.
 
     Args:
         pairs: of the batch that is tried, 2 at least; None is each preset's own.
         room: bytes of memory; a preset whose batch takes more is not tried.
+        limit: seconds of all; they then run in a process of their own, a step takes `SHARE` of them at most, and
+            what there is no time for is not tried. None: they run in this process, however long they take.
         told: of each as it is done.
     """
-    found = []
-    for names, setting, preset, budget in _distinct(settings, presets):
-        tried = _try(setting, budget, devices, pairs, room)
-        found.append(Tried(names, preset, *tried))
-        told(found[-1])
+    found, child, begin = [], _Child(), time.monotonic()
+    try:
+        for names, setting, preset, budget in _distinct(settings, presets):
+            given = setting, budget, tuple(devices), pairs
+            if limit is None:
+                said, why = list(_try(*given, Bounds(room))), ""
+            elif (left := limit - (time.monotonic() - begin)) < 1.0:
+                said, why = [], f"not tried: the {limit:g} s are over; --limit widens them"
+            else:
+                share = min(left, SHARE * limit)
+                said, why = child.try_one((*given, Bounds(room, share)), share, left)
+            about, updates = _about(budget, pairs), []
+            for one in said:
+                if isinstance(one, Update):
+                    updates.append(one)
+                else:
+                    about = one
+            updates += [Update(device, error=why) for device in devices[len(updates) :]]
+            found.append(Tried(names, preset, *about, tuple(updates)))
+            told(found[-1])
+    finally:
+        child.end()
     return found
 
 
@@ -144,7 +196,9 @@ def random_windows(setting: Setting, config: Any, pairs: int, seed: int = 0) -> 
             )
         case ADConfig():
             shape = SUPPORT + QUERY, config.steps
-            return PlayWindows(whole(4, *shape, config.inputs), whole(config.actions, *shape), normal(*shape))
+            kitchens = torch.randint(0, 4, (KITCHENS, config.inputs), generator=draw, dtype=torch.uint8)
+            seen = kitchens[whole(KITCHENS, *shape, dtype=torch.int64)]
+            return PlayWindows(seen, whole(config.actions, *shape), normal(*shape))
         case ObjectJEPAConfig():
             return _objects(setting, config, normal, whole, n)
         case SegmentConfig():
@@ -182,24 +236,29 @@ def _objects(setting: Setting, config: Any, normal: Any, whole: Any, n: int) -> 
 def _distinct(
     settings: Mapping[str, Setting], presets: Sequence[str]
 ) -> list[tuple[tuple[str, ...], Setting, str, Budget]]:
-    """Settings whose presets have one learner and batch are tried once."""
+    """Settings whose presets have one learner and batch are tried once; of each preset, the cheap ones first."""
     groups: dict[Any, tuple[list[str], Setting, str, Budget]] = {}
-    for name, setting in settings.items():
-        for preset in presets:
+    for preset in presets:
+        for name, setting in settings.items():
             if (budget := setting.budgets.get(preset)) is not None:
                 key = preset, repr(budget.learner), getattr(budget.train, "pairs", 0), setting.history
                 groups.setdefault(key, ([], setting, preset, budget))[0].append(name)
-    return [(tuple(names), setting, preset, budget) for names, setting, preset, budget in groups.values()]
+
+    def cost(group: tuple[list[str], Setting, str, Budget]) -> tuple[int, float]:
+        _, _, preset, budget = group
+        pairs = _own(budget)
+        return list(presets).index(preset), (budget.step_seconds or 0.0) / pairs if pairs else 0.0
+
+    ordered = sorted(groups.values(), key=cost)
+    return [(tuple(names), setting, preset, budget) for names, setting, preset, budget in ordered]
 
 
-def _try(
-    setting: Setting, budget: Budget, devices: Sequence[str], pairs: int | None, room: int | None
-) -> tuple[str, int, int, int, int | None, tuple[Update, ...]]:
-    own = getattr(budget.train, "pairs", 0)
-    train = budget.train if isinstance(budget.train, TrainConfig) else TrainConfig(pairs=own or 2)
-    name = learner_of(budget.learner)[0]
-    tried = own or 2 if pairs is None else max(2, min(pairs, own or pairs))
-    weights, memory = 0, None
+def _try(setting: Setting, budget: Budget, devices: Sequence[str], pairs: int | None, bounds: Bounds) -> Iterator[Said]:
+    """What is known of the preset, again when there is more, and an update on every device."""
+    train = budget.train if isinstance(budget.train, TrainConfig) else TrainConfig(pairs=_own(budget) or 2)
+    about = _about(budget, pairs)
+    yield about
+    own, tried = max(about.pairs, 2), about.tried
     try:
         config = setting.learner_config(_still(budget.learner), RECIPES["align-cross"])
         name, build = learner_of(config)[0], learner_of(config)[1]
@@ -209,18 +268,28 @@ def _try(
             windows = random_windows(setting, config, tried)
             if callable(fit_statistics := getattr(learner, "fit_statistics", None)):
                 fit_statistics(windows)
-            weights = sum(weight.numel() for weight in learner.parameters())
+            fixed = BYTES_A_WEIGHT * sum(weight.numel() for weight in learner.parameters())
             small = windows if tried == 2 else random_windows(setting, config, 2)
-            memory = BYTES_A_WEIGHT * weights + _kept(learner, small, train) * max(own, 2) // 2
+            stepped = time.perf_counter()
+            kept = _kept(learner, small, train)
+            seconds = (time.perf_counter() - stepped) * tried / 2
     except Exception as error:
-        return name, weights, own, tried, memory, tuple(Update(each, error=_line(error)) for each in devices)
-    needed = BYTES_A_WEIGHT * weights + (memory - BYTES_A_WEIGHT * weights) * tried // max(own, 2)
-    if room is not None and needed > room:
-        told = f"not tried: a batch of {tried} pairs takes {needed / 2**30:.1f} GiB, there are {room / 2**30:.1f}"
-        return name, weights, own, tried, memory, tuple(Update(each, error=told) for each in devices)
-    updates: list[Update] = []
+        yield from (Update(each, error=_line(error)) for each in devices)
+        return
+    held = train.microbatch or own
+    yield About(name, fixed // BYTES_A_WEIGHT, about.pairs, tried, fixed + kept * min(own, held) // 2)
+    needed = fixed + kept * min(tried, held) // 2
+    if bounds.room is not None and needed > bounds.room:
+        told = (
+            f"not tried: a batch of {tried} pairs takes {needed / 2**30:.1f} GiB, there are {bounds.room / 2**30:.1f}"
+        )
+        yield from (Update(each, error=told) for each in devices)
+        return
     reference: tuple[float, list[Tensor]] | None = None
     for device in devices:
+        if device.startswith("cpu") and bounds.seconds is not None and 2 * seconds > bounds.seconds:
+            yield Update(device, error=f"not tried: an update takes about {seconds:.0f} s; --limit widens its share")
+            continue
         update, gradient = _update(learner, windows, train, device)
         if update.loss is not None and reference is not None:
             loss, first = reference
@@ -228,8 +297,75 @@ def _try(
             update = replace(update, difference=apart)
         elif update.loss is not None:
             reference = update.loss, gradient
-        updates.append(update)
-    return name, weights, own, tried, memory, tuple(updates)
+        yield update
+
+
+def _own(budget: Budget) -> int:
+    return getattr(budget.train, "pairs", 0)
+
+
+def _about(budget: Budget, pairs: int | None) -> About:
+    own = _own(budget)
+    tried = own or 2 if pairs is None else max(2, min(pairs, own or pairs))
+    return About(learner_of(budget.learner)[0], 0, own, tried, None)
+
+
+class _Child:
+    """A process that tries presets one after another, and is replaced when one takes too long or ends it.
+
+    One, because a GPU takes seconds to begin; a process, because nothing else stops an update.
+    """
+
+    process: Any = None
+
+    def try_one(self, given: tuple[Any, ...], seconds: float, left: float) -> tuple[list[Said], str]:
+        """What `_try` yields, each within so many seconds and all within what is left, and why there was no more."""
+        if self.process is None:
+            context = forks()
+            self.pipe, theirs = context.Pipe()
+            self.process = context.Process(
+                target=_serve, args=(theirs, torch.get_num_threads(), dict(os.environ)), daemon=True
+            )
+            self.process.start()
+            theirs.close()
+        said: list[Said] = []
+        try:
+            if not self.pipe.poll(PATIENCE):  # the first of all imports everything
+                raise TimeoutError
+            self.pipe.recv()  # it is ready
+            self.pipe.send_bytes(cloudpickle.dumps(given))
+            end = time.monotonic() + left
+            while self.pipe.poll(max(0.0, min(seconds, end - time.monotonic()))):
+                if (one := self.pipe.recv()) is None:
+                    return said, ""
+                said.append(one)
+            why = f"not tried: cut after {min(seconds, left):.0f} s; --limit widens its share"
+        except TimeoutError:
+            why = f"its process did not begin in {PATIENCE:.0f} s"
+        except (EOFError, OSError):
+            self.process.join(1)
+            why = f"its process ended with exit status {self.process.exitcode}"
+        self.end()
+        return said, why
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+            self.pipe.close()
+            self.process = None
+
+
+def _serve(pipe: Any, threads: int, environment: dict[str, str]) -> None:
+    os.environ.clear()  # a server has that of its start
+    os.environ.update(environment)
+    torch.set_num_threads(threads)
+    with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        while True:
+            pipe.send("ready")
+            for one in _try(*cloudpickle.loads(pipe.recv_bytes())):
+                pipe.send(one)
+            pipe.send(None)
 
 
 def _still(config: Any) -> Any:
@@ -259,10 +395,11 @@ def _stepped(
     copy, given = deepcopy(learner).to(kind).train(), windows.to(kind)
     optimizer = train.optimizer(copy)
     cuda = [kind] if kind.type == "cuda" else []
+    compute = partial(chunked_loss, pairs=train.microbatch) if train.microbatch else training_loss
     with torch.random.fork_rng(devices=cuda):
         _finish(kind)
         start = time.perf_counter()
-        values = train_step(copy, given, RECIPES["align-cross"].objective, optimizer, train, 0, precision)
+        values = train_step(copy, given, RECIPES["align-cross"].objective, optimizer, train, 0, precision, compute)
         _finish(kind)
         seconds = time.perf_counter() - start
     gradients = [weight.grad.double().cpu() for weight in copy.parameters() if weight.grad is not None]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sprii_envs.arguments import integer
+from sprii_envs.arguments import integer, number
 from sprii_envs.properties import unknown_name
 from sprii_train.cli.options import check_file
 
@@ -20,6 +20,8 @@ class Doctor:
     """Settings to try; by default all."""
     pairs: int | None = 2
     """Pairs of the batch that is tried, at most a preset's own; None: its own, where memory allows."""
+    limit: float | None = 90.0
+    """Seconds of all updates, of which one may take a fifth; None: as long as they take."""
     targets: bool = True
     """Also print what each target would cost here."""
     out: Path = Path("runs")
@@ -36,6 +38,8 @@ class Doctor:
         load_entry_points()
         if self.pairs is not None:
             integer("--pairs", self.pairs, least=2)
+        if self.limit is not None:
+            number("--limit", self.limit, above=0)
         check_file("--json", self.json)
         presets = () if self.presets == "none" else tuple(self.presets.split(","))
         names = tuple(SETTINGS) if self.settings is None else tuple(self.settings.split(","))
@@ -45,7 +49,8 @@ class Doctor:
                     raise unknown_name(kind, name, legal)
         devices = None if self.devices is None else tuple(self.devices.split(","))
         found = doctor.examine(
-            self.out, devices, {name: SETTINGS[name] for name in names}, presets, pairs=self.pairs, targets=self.targets
-        )
+            self.out, devices, {name: SETTINGS[name] for name in names}, presets,
+            pairs=self.pairs, limit=self.limit, targets=self.targets,
+        )  # fmt: skip
         if self.json is not None:
             write_json(self.json, found)

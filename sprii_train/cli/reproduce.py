@@ -36,10 +36,17 @@ class Quickstart:
     """Folder of the bank, the runs and the report; by default runs/quickstart, runs/quickstart-PRESET if not quick."""
     workers: int | None = None
     """Training processes; by default one a core."""
+    device: str = "cpu"
+    """A torch device that sources are trained on, such as cuda; they are measured on the CPU."""
 
     def run(self) -> None:
         """Train and report."""
+        from sprii_train.fit import usable_device
+
+        usable_device(self.device)
         written = [f"sprii quickstart --preset {self.preset}", *given(self, "seeds", "out")]
+        if self.device != "cpu":
+            written.append(f"--device {self.device}")
         root = self.out or Path("runs/quickstart" if self.preset == "quick" else f"runs/quickstart-{self.preset}")
         _reproduce(
             "tab:dclean-full",
@@ -47,6 +54,7 @@ class Quickstart:
             root,
             " ".join(written),
             seeds="1" if self.seeds is None else self.seeds,
+            device=self.device,
             workers=self.workers,
             report=root,
         )

@@ -158,10 +158,9 @@ class FrameNorm(Snapshot):
     @torch.no_grad()
     def after_step(self) -> None:
         """Move the snapshot, all the way in the first update."""
-        if self.seen is not None and self.steps == 0:
-            self.mean.copy_(self.seen[0])
-            self.var.copy_(self.seen[1])
-            self.seen, self.steps = None, self.steps.add_(1)
-        elif self.seen is not None:
+        if self.seen is not None:
+            first, seen = self.steps == 0, self.seen  # chosen on the device: no wait for it
             super().after_step()
+            for kept, now in zip((self.mean, self.var), seen, strict=True):
+                kept.copy_(torch.where(first, now, kept))
             self.steps += 1

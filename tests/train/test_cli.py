@@ -898,6 +898,10 @@ def test_reproduce_hands_a_device_to_the_training(monkeypatch, capsys):
     status, _, _ = in_process(monkeypatch, capsys, "reproduce", "tab:v3-horizon", "--device", "cpu:0")
     assert status == 0
     assert plans[0].budget(plans[0].target.groups[0]).train.device == "cpu:0"
+    in_process(monkeypatch, capsys, "quickstart", "--device", "cpu:0")
+    assert plans[1].budget(plans[1].target.groups[0]).train.device == "cpu:0"
+    assert in_process(monkeypatch, capsys, "quickstart", "--device", "abacus")[0] == 2
+    assert len(plans) == 2
 
 
 @pytest.mark.parametrize(("arguments", "unbuffered"), [(("--help",), ""), (("bank", "--help"), "1")])

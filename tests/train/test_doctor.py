@@ -1,7 +1,9 @@
 """`sprii doctor`, with the CPU as two devices and one that fails."""
 
 import json
+import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,47 @@ def test_a_batch_of_its_own_pairs_is_that_of_the_preset():
     assert one.tried == one.pairs == SETTINGS["d-clean"].budget("smoke").train.pairs
 
 
+class Does:
+    """Calls a function where it is unpickled."""
+
+    def __init__(self, *call: Any) -> None:
+        self.call = call
+
+    def __reduce__(self) -> Any:
+        return self.call[0], self.call[1:]
+
+
+def test_a_preset_that_takes_too_long_is_cut_and_the_next_is_tried():
+    setting, child = D_CLEAN["d-clean"], steps._Child()
+    given = setting, setting.budget("smoke"), ("cpu", "no-device"), 2, steps.Bounds(None)
+    try:
+        assert child.try_one((Does(time.sleep, 600),), 0.5, 60.0) == (
+            [],
+            "not tried: cut after 0 s; --limit widens its share",
+        )
+        assert child.try_one((Does(os._exit, 3),), 60.0, 60.0) == ([], "its process ended with exit status 3")
+        said, why = child.try_one(given, 60.0, 60.0)
+    finally:
+        child.end()
+    assert why == ""
+    assert [one for one in said if isinstance(one, steps.About)][-1].memory
+    here = [one for one in steps._try(*given) if isinstance(one, steps.Update)]
+    there = [one for one in said if isinstance(one, steps.Update)]
+    assert [(one.device, one.loss, one.error) for one in there] == [(one.device, one.loss, one.error) for one in here]
+
+
+def test_what_there_is_no_time_for_is_told():
+    (one,) = steps.try_presets(D_CLEAN, ["cpu", "meta"], presets=("smoke",), limit=0.5)
+    assert [update.error for update in one.updates] == ["not tried: the 0.5 s are over; --limit widens them"] * 2
+    setting = D_CLEAN["d-clean"]
+    *_, cpu, none = steps._try(setting, setting.budget("smoke"), ["cpu", "no-device"], 2, steps.Bounds(None, 0.0))
+    assert isinstance(cpu, steps.Update)
+    assert cpu.error is not None
+    assert cpu.error.startswith("not tried: an update takes about 0 s")
+    assert isinstance(none, steps.Update)
+    assert str(none.error).startswith("RuntimeError")  # a GPU is tried though the CPU is slow
+
+
 def test_what_is_missing_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(dependencies, "is_absent", lambda package: package in ("mujoco", "jax"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # a driver that then fails
@@ -98,10 +141,21 @@ def doctor(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
     monkeypatch.setattr(machine, "_mujoco", lambda: "here")  # it starts a process
     file = tmp_path / "doctor.json"
-    asked = ("--devices", "cpu,meta", "--settings", "d-clean", "--presets", "smoke,quick", "--json", str(file))
+    asked = (
+        "--devices",
+        "cpu,meta",
+        "--settings",
+        "d-clean",
+        "--presets",
+        "smoke,quick",
+        "--limit",
+        "600",
+        "--json",
+        str(file),
+    )
     assert doctor(monkeypatch, *asked) == 0
     said = capsys.readouterr().out
-    assert "1 differ" not in said
+    print(said)
     assert "2 of 4 updates ran; 0 differ by more than 0.001" in said
     assert "d-clean, quick: jepa, " in said
     told = json.loads(file.read_text(encoding="utf-8"))
@@ -122,6 +176,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
         (("--presets", "huge"), "unknown preset 'huge'"),
         (("--settings", "pok"), "unknown setting 'pok'; did you mean 'poke'"),
         (("--pairs", "1"), "--pairs is 1"),
+        (("--limit", "0"), "--limit is 0"),
         (("--json", "no-folder/doctor.json"), "there is no folder no-folder"),
     ],
 )

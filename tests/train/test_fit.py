@@ -18,9 +18,11 @@ import pytest
 import torch
 from tiny import HISTORY, HORIZONS, JEPA_CONFIG, Plain
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sprii_envs.banks import Bank
 from sprii_envs.relations import SAME_ROLLOUT
+from sprii_train.benchmarks.steps import random_windows
 from sprii_train.checkpoints import CheckpointError, read_tensors, training_states
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.fit import (
@@ -33,8 +35,10 @@ from sprii_train.fit import (
     resolve_precision,
     train_step,
 )
-from sprii_train.learners import JEPA
+from sprii_train.learners import JEPA, learner_of
 from sprii_train.protocol import Objective, Windows, training_loss
+from sprii_train.recipes import RECIPES
+from sprii_train.settings import SETTINGS
 
 CONFIG = TrainConfig(steps=10, pairs=8, warmup=3, checkpoint_every=4, log_every=2, precision="fp32", learning_rate=1e-2)
 OBJECTIVE = Objective(lambda_p=1.0, lambda_x=0.1)
@@ -303,6 +307,36 @@ def test_bfloat16_step(windows: Windows):
     assert values["loss"] == pytest.approx(reference["loss"], rel=0.05)
     assert values["loss"] != reference["loss"]
     assert all(p.dtype == torch.float32 for p in learner.parameters())
+
+
+class Waits(TorchDispatchMode):
+    """Counts what makes a GPU's host wait: operators whose result's value or size must be known."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        waits = ("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "_unique2")
+        self.count += func.overloadpacket.__name__ in waits
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["d-clean", "poke", "swimmer"])
+def test_a_step_waits_for_its_device_once(name: str, monkeypatch: pytest.MonkeyPatch):
+    setting, budget = SETTINGS[name], SETTINGS[name].budget("smoke")
+    config = setting.learner_config(budget.learner, RECIPES["align-cross"])
+    learner = learner_of(config)[1](config).train()
+    windows, optimizer = random_windows(setting, config, 2), budget.train.optimizer(learner)
+    if callable(fit_statistics := getattr(learner, "fit_statistics", None)):
+        fit_statistics(windows)
+    read, reads = torch.Tensor.tolist, []
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: reads.append(1) or read(tensor))
+    with Waits() as waits:
+        torch.zeros(1).item()
+    assert waits.count == 1
+    for step in range(2):
+        with Waits() as waits:
+            train_step(learner, windows, RECIPES["align-cross"].objective, optimizer, budget.train, step, "fp32")
+        assert (len(reads), waits.count) == (step + 1, 0)
 
 
 def test_precision():

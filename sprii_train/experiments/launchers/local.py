@@ -56,7 +56,7 @@ class Local:
 
 class _Process:
     def __init__(self, cell: Cell, root: Path, threads: int) -> None:
-        context = _context()
+        context = forks()
         self.title, self._failed, self._ended = cell.title, None, False
         self.pipe, theirs = context.Pipe(duplex=False)
         given = (cloudpickle.dumps(cell), root, threads, theirs, dict(os.environ))
@@ -88,7 +88,8 @@ class _Process:
         return self._failed
 
 
-def _context() -> Any:  # no name that every system has is of both
+def forks() -> Any:  # no name that every system has is of both
+    """The context of multiprocessing whose processes begin as this module says."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
