@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from sprii_envs.arguments import instance
 from sprii_envs.files import (
     FileError,
     check_file,
@@ -102,7 +103,7 @@ def save(learner: nn.Module, path: str | Path, *, also: Kinds = MappingProxyType
     Raises:
         ValueError: if its class is of neither.
     """
-    kinds = LEARNERS | dict(also)
+    kinds = LEARNERS | dict(instance("also", also, of=Mapping))
     kind = next((name for name, (cls, _) in kinds.items() if type(learner) is cls), None)
     if kind is None:
         raise ValueError(f"{type(learner).__name__} is not a registered learner; legal: {', '.join(kinds)}")
@@ -127,11 +128,11 @@ def load(path: str | Path, *, also: Kinds = MappingProxyType({})) -> nn.Module:
         CheckpointError: naming the file that is missing or damaged, the unknown learner or field, or the tensor
             that does not fit.
     """
+    recover(path)
     folder, config = Path(path), Path(path) / "config.json"
-    recover(folder)
     remedy = f"remove {folder}, and let what wrote it write it again"
+    kinds = LEARNERS | dict(instance("also", also, of=Mapping))
     described = read_json(config, CheckpointError, remedy)
-    kinds = LEARNERS | dict(also)
     if str(described.get("learner")) not in kinds:
         raise CheckpointError(f"{config} names no known learner; legal: {', '.join(kinds)}")
     cls, config_cls = kinds[described["learner"]]
