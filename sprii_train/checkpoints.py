@@ -20,6 +20,7 @@ from sprii_envs.files import (
     check_file,
     collect,
     inventory,
+    read_folder,
     read_json,
     recover,
     write_json,
@@ -129,7 +130,11 @@ def load(path: str | Path, *, also: Kinds = MappingProxyType({})) -> nn.Module:
             that does not fit.
     """
     recover(path)
-    folder, config = Path(path), Path(path) / "config.json"
+    return read_folder(path, lambda: _read_learner(Path(path), also), CheckpointError)
+
+
+def _read_learner(folder: Path, also: Kinds) -> nn.Module:
+    config = folder / "config.json"
     remedy = f"remove {folder}, and let what wrote it write it again"
     kinds = LEARNERS | dict(instance("also", also, of=Mapping))
     described = read_json(config, CheckpointError, remedy)

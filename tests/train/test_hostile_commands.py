@@ -97,7 +97,7 @@ LINES = [
     Line(("bank", "export"), bank.Export, {"data": "lance", "bank": "bank", "path": "new"}, "lance"),
     Line(("bank", "info"), bank.Info, {"path": "bank"}),
     Line(("bank", "verify"), bank.Verify, {"path": "bank"}),
-    Line(("relations", "audit"), relations.AuditRelation, {"bank": "bank", "relation": "G1"}),
+    Line(("relations", "audit"), relations.AuditRelation, {"bank": "bank", "relation": "same-system"}),
     Line(("relations", "list"), relations.ListRelations),
     Line(("pendulum", "train"), pendulum.TrainPendulum, {"preset": "smoke", "out": "new"}),
     Line(("pendulum", "evaluate"), pendulum.EvaluatePendulum, {"model": "model", "episodes": "2"}),
@@ -115,7 +115,7 @@ LINES = [
 HOSTILE = (
     *("", " ", "-1", "0", "1.5", "nan", "inf", "-inf", "1e999", "1" + "0" * 30, "2147483648", "None", "True", "0x10"),
     *("no such", "naïve→✓", "\udcff", "a" * 5000, "\n", "a\nb", "\x1b[31m", "$(x)", "*", "~", "--", "[1]", "{}", "'"),
-    *(",", "0,0", "1,1,1", "-1,2", "a,b,", "99999999999,1", "nan,1", "--no-such", "d-clean", "cpu:9", "G1"),
+    *(",", "0,0", "1,1,1", "-1,2", "a,b,", "99999999999,1", "nan,1", "--no-such", "d-clean", "cpu:9"),
     *("file.txt", "file.txt/x", "bank", "bank/table.npz", "no/such/folder", ".", "./", "link", "pipe", "report/x/../y"),
 )
 """No path leads out of the folder of a trial: whatever is legal is done."""
@@ -259,7 +259,12 @@ class Trial:
     def names(name: str, text: str, said: str) -> bool:
         flat, path = " ".join(said.split()), Path(text)
         forms = {option(name), name.upper(), f"{name} is ", f"{name} {text}"[:60], f"'{name}'", f"command.{name}'"}
-        forms |= {repr(text)[1:60], " ".join(text.split())[:40], *map(str, (path, *path.parents[:-1]))} - {"", "."}
+        forms |= {repr(text)[:60], repr(text)[1:-1][:60], " ".join(text.split())[:40]} - {
+            "",
+            ".",
+        }  # quoted, escaped, in a line
+        forms |= {f" {text}/", " ?/", "/?/", *map(str, (path, *path.parents[:-1]))} - {"", "."}  # as a path
+        forms |= {"(required)"} if not text.strip(".") else set()
         if str(path) == "." or name in ("path", "out", "bank", "source"):
             forms |= {f"{path.absolute()}", f"{path.absolute().parent}/"}
         return any(f" {form} " in f" {flat} " if len(form) < 2 else form in flat for form in forms)
