@@ -51,7 +51,7 @@ def _checked(path: object) -> str:
         raise FileError(f"the path is {path!r:.80}; legal: a text or a pathlib.Path")
     text = os.fspath(path)
     if isinstance(text, bytes) or "\0" in text:
-        raise FileError(f"the path is {text!r:.80}; legal: a text without NUL characters")
+        raise FileError(f"the path is {text!r:.80}; legal: one without NUL characters")
     return text
 
 

@@ -25,7 +25,6 @@ from tyro.conf import Positional
 
 from sprii_envs.banks import D_CLEAN, build
 from sprii_envs.dependencies import is_absent
-from sprii_train import cli
 from sprii_train.checkpoints import save
 from sprii_train.cli import bank, main, overcooked, pendulum, relations, reproduce
 from sprii_train.cli.benchmark import Benchmark
@@ -135,7 +134,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "file.txt").write_text("precious\n")
     (made / "link").symlink_to("nowhere")
     torch.manual_seed(0)
-    layers = dict(encoder=(4, 4, 4), dynamics=(4, 4, 4, 4))
+    layers: dict[str, Any] = {"encoder": (4,) * 3, "dynamics": (4,) * 4}
     small = CaDMConfig(observation_dim=3, action_dim=1, history=3, window=4, context=2, **layers)
     save(CaDM(small), made / "model")
     return made
@@ -168,7 +167,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
         if "overcooked" not in where or not is_absent("jaxmarl"):
             monkeypatch.setattr(where, begins)
     monkeypatch.setitem(sprii_envs.banks.PROTOCOLS, "tiny", TINY)
-    monkeypatch.setitem(cli.bank.__dict__, "_bar", _silent)
+    monkeypatch.setattr(bank, "_bar", _silent)
 
 
 class _silent:
@@ -239,7 +238,9 @@ class Trial:
         if after != self.before:
             self.fresh()
 
-    def problems(self, ended: str, said: str, changed: dict[str, tuple[str, ...]], after: object) -> Iterator[str]:
+    def problems(
+        self, ended: str, said: str, changed: dict[str, tuple[str, ...]], after: dict[str, Any]
+    ) -> Iterator[str]:
         if ended != "status 2":
             yield f"{ended}: {said[-300:]}"
             return
@@ -252,22 +253,19 @@ class Trial:
         if not any(self.names(name, each, said) for name, texts in changed.items() for each in texts or (".",)):
             yield f"names neither option nor value: {said.strip()[-300:]!r}"
         if after != self.before:
-            new = {k for k in [*after, *self.before] if after.get(k) != self.before.get(k)}  # type: ignore[attr-defined]
+            new = {k for k in [*after, *self.before] if after.get(k) != self.before.get(k)}
             yield f"left {sorted(new)[:5]} and said {said.strip()[-200:]!r}"
 
     @staticmethod
     def names(name: str, text: str, said: str) -> bool:
         flat, path = " ".join(said.split()), Path(text)
         forms = {option(name), name.upper(), f"{name} is ", f"{name} {text}"[:60], f"'{name}'", f"command.{name}'"}
-        forms |= {repr(text)[:60], repr(text)[1:-1][:60], " ".join(text.split())[:40]} - {
-            "",
-            ".",
-        }  # quoted, escaped, in a line
-        forms |= {f" {text}/", " ?/", "/?/", *map(str, (path, *path.parents[:-1]))} - {"", "."}  # as a path
+        forms |= {repr(text)[:60], repr(text)[1:-1][:60], " ".join(text.split())[:40]}  # quoted, escaped, in a line
+        forms |= {f" {text}/", " ?/", "/?/", *map(str, (path, *path.parents[:-1]))}  # as a path
         forms |= {"(required)"} if not text.strip(".") else set()
         if str(path) == "." or name in ("path", "out", "bank", "source"):
             forms |= {f"{path.absolute()}", f"{path.absolute().parent}/"}
-        return any(f" {form} " in f" {flat} " if len(form) < 2 else form in flat for form in forms)
+        return any(f" {form} " in f" {flat} " if len(form) < 2 else form in flat for form in forms - {"", "."})
 
 
 def available(line: Line) -> None:

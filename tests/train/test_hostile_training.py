@@ -80,8 +80,10 @@ def of_learning(bank: Bank) -> dict[str, tuple[Callable[..., Any], dict[str, Any
 
     def fitted(**given: Any) -> None:
         torch.manual_seed(0)
-        known = dict(learner=JEPA(JEPA_CONFIG), data=data, objective=Objective(), config=config, directory="run")
-        fit(**(known | {"tensorboard": False} | given))
+        known: dict[str, Any] = dict(
+            learner=JEPA(JEPA_CONFIG), data=data, objective=Objective(), config=config, directory="run"
+        )
+        fit(**(known | given), tensorboard=False)
 
     return {
         "align": (objectives.align, {"a": a, "b": b}),

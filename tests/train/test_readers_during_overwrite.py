@@ -52,8 +52,7 @@ def index(path: Path, seed: int) -> None:
 
 def row_of(path: Path) -> object:
     """A cell's row; its arrays are another file, which a reader opens later."""
-    row, _ = read_cell(path)
-    return row
+    return read_cell(path)[0]
 
 
 BY_FILE = [
