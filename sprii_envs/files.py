@@ -41,11 +41,18 @@ class FileError(ValueError):
 def absolute(path: StrPath) -> Path:
     """The path from the root, so that it means the same after `os.chdir`; links in it are kept.
 
-    FileError for one with a NUL character, which no file has.
+    FileError for what is no text or path, or has a NUL character, which no file has.
     """
-    if "\0" in os.fspath(path):
-        raise FileError(f"the path is {os.fspath(path)!r}; legal: one without NUL characters")
-    return Path(os.path.abspath(path))
+    return Path(os.path.abspath(_checked(path)))
+
+
+def _checked(path: object) -> str:
+    if not isinstance(path, str | os.PathLike):
+        raise FileError(f"the path is {path!r:.80}; legal: a text or a pathlib.Path")
+    text = os.fspath(path)
+    if isinstance(text, bytes) or "\0" in text:
+        raise FileError(f"the path is {text!r:.80}; legal: one without NUL characters")
+    return text
 
 
 def read_json(path: StrPath, error: type[ValueError] = FileError, remedy: str = "") -> dict[str, Any]:
@@ -192,7 +199,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 def recover(path: StrPath) -> None:
     """Collect what killed writers of `path` left, and put back what one of them had set aside with nothing in place."""
-    path = Path(os.path.realpath(path))
+    path = Path(os.path.realpath(_checked(path)))
     collect(path.parent, path.name)
 
 
@@ -225,7 +232,9 @@ def collect(folder: StrPath, name: str | None = None) -> None:
 
 def _place(path: StrPath) -> Path:
     """Where `path` leads, with its folder there and nothing left behind of killed writers."""
-    path = Path(os.path.realpath(path))
+    path = Path(os.path.realpath(_checked(path)))
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise FileError(f"{path} is in the way: a device, a pipe or a socket is not replaced; name a file or folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     recover(path)
     return path

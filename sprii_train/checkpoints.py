@@ -14,11 +14,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from sprii_envs.arguments import instance
 from sprii_envs.files import (
     FileError,
     check_file,
     collect,
     inventory,
+    read_folder,
     read_json,
     recover,
     write_json,
@@ -102,7 +104,7 @@ def save(learner: nn.Module, path: str | Path, *, also: Kinds = MappingProxyType
     Raises:
         ValueError: if its class is of neither.
     """
-    kinds = LEARNERS | dict(also)
+    kinds = LEARNERS | dict(instance("also", also, of=Mapping))
     kind = next((name for name, (cls, _) in kinds.items() if type(learner) is cls), None)
     if kind is None:
         raise ValueError(f"{type(learner).__name__} is not a registered learner; legal: {', '.join(kinds)}")
@@ -127,11 +129,15 @@ def load(path: str | Path, *, also: Kinds = MappingProxyType({})) -> nn.Module:
         CheckpointError: naming the file that is missing or damaged, the unknown learner or field, or the tensor
             that does not fit.
     """
-    folder, config = Path(path), Path(path) / "config.json"
-    recover(folder)
+    recover(path)
+    return read_folder(path, lambda: _read_learner(Path(path), also), CheckpointError)
+
+
+def _read_learner(folder: Path, also: Kinds) -> nn.Module:
+    config = folder / "config.json"
     remedy = f"remove {folder}, and let what wrote it write it again"
+    kinds = LEARNERS | dict(instance("also", also, of=Mapping))
     described = read_json(config, CheckpointError, remedy)
-    kinds = LEARNERS | dict(also)
     if str(described.get("learner")) not in kinds:
         raise CheckpointError(f"{config} names no known learner; legal: {', '.join(kinds)}")
     cls, config_cls = kinds[described["learner"]]

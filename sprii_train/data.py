@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sprii_envs.arguments import integer, integers
+from sprii_envs.arguments import instance, integer, integers, shown
 from sprii_envs.banks import Bank, Store
 from sprii_envs.relations import (
     SAME_SYSTEM,
@@ -74,16 +74,17 @@ class WindowReader:
         horizons = integers("horizons", horizons, some=True)
         if list(horizons) != sorted(set(horizons)) or horizons[0] < 1:
             raise ValueError(f"horizons are {horizons}; legal: increasing steps >= 1, such as (1, 4, 16)")
+        instance("bank", bank, of=Store)
         self.bank, self.history, self.horizons, self.image = bank, history, horizons, image
         if image and not isinstance(bank, Bank):
             raise ValueError(f"{bank.name} draws no frames: image is {image}; legal: 0")
-        columns = (observation,) if isinstance(observation, str) else observation
+        columns = _names("observation", (observation,) if isinstance(observation, str) else observation)
         for column in (*columns, *(() if action is None else (action,))):
             if column not in bank.columns:
                 raise ValueError(f"{bank.name} has no column {column!r}; columns: {', '.join(bank.columns)}")
         self.properties, self.observation, self.action, self.still = properties, observation, action, still
         self._labels, self._order = None, bank.table.by_episode()
-        if properties:
+        if _names("properties", properties):
             standardise = Standardiser.fit(_columns(bank.split("train"), properties))
             self._labels = standardise(_columns(bank.table, properties))
 
@@ -184,8 +185,12 @@ class PairedWindows:
         seed: int = 0,
         apart: int | None = None,
     ) -> None:
-        self.reader, self.relation, self.kernel, self.count = reader, relation, kernel, pairs
-        self.table = reader.bank.split(episodes) if isinstance(episodes, str) else episodes
+        if not hasattr(reader, "read"):
+            raise ValueError(f"reader is {shown(reader)}; legal: a WindowReader or another with read and histories")
+        self.reader, self.relation, self.kernel = reader, relation, kernel
+        self.count = integer("pairs", pairs, least=1)
+        whole = reader.bank.split(episodes) if isinstance(episodes, str) else episodes
+        self.table = instance("episodes", whole, of=EpisodeTable)
         reader.bank.table.locate(self.table.every())
         self.pairs = PairSampler(self.table, relation, kernel, seed=seed, distinct="system")
         self._own = slice(None)
@@ -239,6 +244,12 @@ class PairedWindows:
     def draw(self, step: int) -> WindowPairs:
         """Rows of the table, and where their windows begin, of every pair of a step."""
         return self.windows.batch(step, self.pairs.batch(step, self.count), self.relation)
+
+
+def _names(what: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, tuple | list) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"{what} is {shown(value)}; legal: a tuple of names")
+    return tuple(value)
 
 
 def _unless(value: Any, usual: str) -> str | None:

@@ -107,6 +107,8 @@ class TrainConfig:
                 f"TrainConfig.endpoints {self.endpoints} of {self.steps} steps are after {', '.join(map(str, ends))}; "
                 f"legal: distinct steps before the last"
             )
+        if not isinstance(self.rates, tuple | list) or any(not _is_pair(each) for each in self.rates):
+            raise ValueError(f"TrainConfig.rates is {shown(self.rates)}; legal: pairs of a first step and a rate")
         begins = [integer("a first step of TrainConfig.rates", begin) for begin, _ in self.rates]
         for _, rate in self.rates:
             number("a rate of TrainConfig.rates", rate, above=0)
@@ -132,6 +134,10 @@ class TrainConfig:
         return objective
 
 
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2
+
+
 def learning_rate(config: TrainConfig, step: int) -> float:
     """Rate of update number `step` (from 0): its piece, or linear warm-up, then cosine to zero at `config.steps`."""
     if config.rates:
@@ -142,7 +148,7 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     return config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-def usable_device(name: str) -> torch.device:
+def usable_device(name: str | torch.device) -> torch.device:
     """The device of that name.
 
     Raises:
@@ -152,8 +158,8 @@ def usable_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise ValueError(f"device is {name!r}, which cannot be used here; legal: {', '.join(legal)}") from None
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError):
+        raise ValueError(f"device is {shown(name)}, which cannot be used here; legal: {', '.join(legal)}") from None
     return device
 
 
@@ -273,6 +279,9 @@ def fit(
         NonFiniteLoss: naming the term and the last good checkpoint.
         Interrupted: after SIGTERM or SIGINT, with a checkpoint written.
     """
+    for name, value, kind in (("learner", learner, nn.Module), ("objective", objective, Objective),
+                              ("config", config, TrainConfig)):  # fmt: skip
+        instance(name, value, of=kind)
     root = absolute(directory)
     distributed.join()
     device = distributed.own_device(config.device)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sprii_envs.arguments import integer, number
+from sprii_envs.arguments import instance, integer, number
 from sprii_train import distributed, kernels
 
 
@@ -53,10 +53,10 @@ def align(
     Raises:
         ValueError: if the shapes differ, are not two-dimensional, or n < 2, or for a weight or SD that is no number.
     """
-    for name, value in {"invariance": invariance, "variance": variance, "covariance": covariance}.items():
-        number(name, value)
-    number("target_std", target_std)
-    number("eps", eps, least=0)
+    invariance, variance = float(number("invariance", invariance)), float(number("variance", variance))
+    covariance, target_std = float(number("covariance", covariance)), float(number("target_std", target_std))
+    eps = float(number("eps", eps, least=0))
+    _codes(a=a, b=b)
     if a.shape != b.shape or a.ndim != 2:
         raise ValueError(
             f"align needs two (n, d) code matrices of one shape, got {tuple(a.shape)} and {tuple(b.shape)}"
@@ -78,6 +78,11 @@ def align(
     return AlignTerms(total, invariance_term, variance_term, covariance_term)
 
 
+def _codes(**codes: Tensor) -> None:
+    for name, each in codes.items():
+        instance(name, each, of=Tensor)
+
+
 def relational_info_nce(a: Tensor, b: Tensor, *, temperature: float) -> Tensor:
     """InfoNCE over related pairs (`app:poke-formation`): cosine similarities, one positive, 2n − 2 negatives an anchor.
 
@@ -90,11 +95,12 @@ def relational_info_nce(a: Tensor, b: Tensor, *, temperature: float) -> Tensor:
     Raises:
         ValueError: for unlike shapes, fewer than two pairs, or a temperature that is not positive.
     """
+    _codes(a=a, b=b)
     if a.shape != b.shape or a.ndim != 2 or a.shape[0] * distributed.world() < 2:
         raise ValueError(
             f"relational_info_nce needs two (n >= 2, d) matrices, got {tuple(a.shape)} and {tuple(b.shape)}"
         )
-    temperature = number("temperature", temperature, above=0)
+    temperature = float(number("temperature", temperature, above=0))
     a, b = distributed.gather(a), distributed.gather(b)
     with torch.autocast(a.device.type, enabled=False):
         n = a.shape[0]

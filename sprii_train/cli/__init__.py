@@ -31,6 +31,8 @@ REPLACED: dict[tuple[str, ...], str] = {
     ("overcooked", "compare"): "is now sprii reproduce tab:overcooked-complete, with its --partners",
 }
 """Commands that are gone: what does it now."""
+_CONTROL = {i: repr(chr(i))[1:-1] for i in (*range(32), 127)}
+"""An error is one line, whatever characters its names have."""
 _TRAIN = ("torch", "safetensors", "sklearn", "scipy", "matplotlib", "jinja2", "tensorboard")
 """What the extra `train` installs beside the two packages of the command line."""
 _EXTRAS = {
@@ -85,7 +87,8 @@ def main() -> None:
     except BrokenPipeError:
         raise
     except (ValueError, OSError, FloatingPointError, PackageImportError) as error:
-        print("; ".join([f"sprii: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        said = "; ".join([f"sprii: {error}", *getattr(error, "__notes__", ())])
+        print(said.translate(_CONTROL), file=sys.stderr)
         sys.exit(2)
     except MemoryError as error:
         print(f"sprii: not enough memory: {error}", file=sys.stderr)

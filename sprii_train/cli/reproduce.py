@@ -144,7 +144,7 @@ class Scoreboard:
         from sprii_train.experiments.findings import scoreboard
 
         if not self.folder.is_dir():
-            raise ValueError(f"{self.folder} is no folder of reports")
+            raise ValueError(f"folder is {str(self.folder)!r}; legal: a folder of reports")
         check_file("--out", self.out)
         print(f"index: {scoreboard(self.folder, where=self.out)}")
 
@@ -161,7 +161,7 @@ class Report:
         from sprii_train.reports.kept import redraw
 
         if not self.folder.is_dir():
-            raise ValueError(f"{self.folder} is no folder of reports")
+            raise ValueError(f"folder is {str(self.folder)!r}; legal: a folder of reports")
         written, left = redraw(self.folder)
         for page in written:
             print(f"report: {page}")

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.arguments import integer
-from sprii_envs.files import read_json, recover, write_json, written_folder
+from sprii_envs.files import read_folder, read_json, recover, write_json, written_folder
 from sprii_envs.relations import EpisodeTable, TableRows
 from sprii_envs.relations.coercion import integer_array
 from sprii_train.checkpoints import CheckpointError, read_tensors, write_tensors
@@ -160,8 +160,11 @@ class Experience:
         Raises:
             CheckpointError: naming the file that is missing, damaged or does not fit its hash.
         """
-        folder = Path(path)
-        recover(folder)
+        recover(path)
+        return read_folder(path, lambda: cls._read(Path(path)), CheckpointError)
+
+    @classmethod
+    def _read(cls, folder: Path) -> Self:
         described = read_json(folder / "experience.json", CheckpointError)
         arrays = read_tensors(folder / "episodes.safetensors")
         try:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sprii_envs.arguments import check, instance, integer
+from sprii_envs.arguments import check, instance, integer, shown
 from sprii_train.control.experience import Experience
 from sprii_train.control.planning import Reward
 from sprii_train.data import PairedWindows
@@ -51,7 +51,10 @@ class LatentConfig:
         check(self, integer, "transition_width")
         if isinstance(self.jepa, Mapping):  # as a file has it
             fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in self.jepa.items()}
-            object.__setattr__(self, "jepa", JEPAConfig(**fields))
+            try:
+                object.__setattr__(self, "jepa", JEPAConfig(**fields))
+            except TypeError as error:
+                raise ValueError(f"LatentConfig.jepa is {shown(self.jepa)}: {error}") from None
         c = instance("LatentConfig.jepa", self.jepa, of=JEPAConfig)
         if c.image or c.context == "monolithic" or 1 not in c.horizons:
             raise ValueError(

@@ -15,6 +15,7 @@ from sprii_train.control.context_fit import ContextFit
 from sprii_train.control.controllers import Config
 from sprii_train.control.known import Believed, Told
 from sprii_train.evaluation import Published, RandomAgent
+from sprii_train.fit import usable_device
 from sprii_train.reports.paper import paper_panels
 
 ENV_ID = "sprii/Pendulum-v0"
@@ -36,6 +37,7 @@ def learned(
         ValueError: for a model that lacks an operation of `control.agent.DynamicsModel`, or of other observations or
             actions than the pendulum's, or another seed.
     """
+    device = usable_device(device)
     reward = None if callable(getattr(model, "reward", None)) else pendulum.reward
     agent = PlanningAgent(
         model, controller, reward, seed=seed, reads_next=False, rows=getattr(model, "rows", None),

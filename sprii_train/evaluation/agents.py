@@ -43,14 +43,14 @@ class RandomAgent:
     def __init__(self, *, seed: int = 0, bounds: tuple[ArrayLike, ArrayLike] | None = None) -> None:
         """ValueError for a seed that is none, or bounds that are not finite with low < high."""
         self.seed = integer("seed", seed, most=2**63 - 1)
-        self._bounds = None if bounds is None else _box(*bounds)
+        self._bounds = None if bounds is None else _box(bounds)
 
     def check(self, env: VectorEnv[Any, Any, Any]) -> None:
         """Take the environment's bounds where none were given."""
         space = env.single_action_space
         if not isinstance(space, gym.spaces.Box):
             raise ValueError(f"actions are {space}; legal: a Box")
-        self._bounds = self._bounds or _box(space.low, space.high)
+        self._bounds = self._bounds or _box((space.low, space.high))
 
     def reset(self, episodes: int) -> None:
         """Begin the stream anew."""
@@ -64,17 +64,18 @@ class RandomAgent:
         return self._rng.uniform(low, high, (self._episodes, *low.shape)).astype(np.float32)
 
 
-def _box(low: ArrayLike, high: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _box(bounds: tuple[ArrayLike, ArrayLike]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     try:
+        low, high = bounds
         one, two = reals(low, np.float32), reals(high, np.float32)
-    except TypeError:
+    except (TypeError, ValueError):
         one = two = np.zeros(0, np.float32)
     if (
         one.ndim != 1
         or one.shape != two.shape
         or not (len(one) and np.isfinite([one, two]).all() and (one < two).all())
     ):
-        raise ValueError(f"bounds is {shown((low, high))}; legal: low and high, (A,) each, finite, low < high")
+        raise ValueError(f"bounds is {shown(bounds)}; legal: low and high, (A,) each, finite, low < high")
     return one, two
 
 

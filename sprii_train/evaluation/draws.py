@@ -90,6 +90,8 @@ def plans(world: World, groups: Any, episodes: int | None, systems: int | None, 
         raise ValueError(
             f"groups is {groups!r}; legal: a list of {', '.join(own)}, or a mapping of names to systems, not empty"
         )
+    for name in groups:
+        instance("a group's name", name, of=str)
     wanted = groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
     if len(wanted) < len(groups):
         raise ValueError(f"groups is {groups!r}; legal: each name once")
@@ -107,7 +109,6 @@ def _plan(
     systems: int | None,
     seed: int,
 ) -> Plan:
-    instance("a group's name", name, of=str)
     if asked is None or not isinstance(asked, SystemSet | SystemDistribution):
         if name not in own:
             raise unknown_name(f"group of systems of {world.name}", name, own)

@@ -92,7 +92,8 @@ def evaluate_agent(
         if given is not None and not callable(given):
             raise ValueError(f"{what} is {shown(given)}; legal: a function")
     named = "world" if success is None else _named(success)
-    kwargs, beside = dict(env_kwargs or {}), dict(references or {})
+    kwargs = {} if env_kwargs is None else dict(instance("env_kwargs", env_kwargs, of=Mapping))
+    beside = {} if references is None else dict(instance("references", references, of=Mapping))
     if reserved := _CHOSEN & kwargs.keys():
         raise ValueError(f"env_kwargs names {min(reserved)!r}, which an evaluation chooses itself")
     acting = player(agent)

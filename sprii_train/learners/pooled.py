@@ -58,8 +58,8 @@ class PooledConfig:
     def __post_init__(self) -> None:
         check(self, integer, "observation_dim", "action_dim", "history", "window", "persistent", least=1)
         check(self, integers, "encoder", "dynamics", least=1)
-        check(self, integer, "label_dim", least=int(self.context == "supervised"))
         check(self, choice, "context", legal=[each for each in get_args(Context) if each != "monolithic"])
+        check(self, integer, "label_dim", least=int(self.context == "supervised"))
 
 
 class PooledDynamics(nn.Module):

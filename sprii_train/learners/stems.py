@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sprii_envs.arguments import integer
 from sprii_train.distributed import pooled
 
 
@@ -140,7 +141,7 @@ class FrameNorm(Snapshot):
     steps: Tensor
 
     def __init__(self, channels: int = 2, momentum: float = 0.1, eps: float = 1e-8) -> None:
-        super().__init__(channels, momentum, eps)
+        super().__init__(integer("channels", channels, least=1), momentum, eps)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def forward(self, frames: Tensor, histories: int) -> Tensor:

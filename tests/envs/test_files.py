@@ -242,3 +242,24 @@ def test_waiting_for_a_lock_ends_when_it_is_free(tmp_path: Path) -> None:
 def test_no_path_has_a_nul_character() -> None:
     with pytest.raises(files.FileError, match=r"^the path is 'a\\x00b'; legal: one without NUL characters$"):
         files.absolute("a\0b")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a pipe")
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        with pytest.raises(files.FileError, match="pipe is in the way"):
+            files.write_whole(path, b"")
+        with pytest.raises(files.FileError, match="pipe is in the way"), files.written_folder(path):
+            pass
+    assert pipe.is_fifo()
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+
+
+@pytest.mark.parametrize("path", [None, 3, b"name", "a\0b"])
+def test_what_is_no_path_is_refused(path):
+    for use in (files.absolute, files.recover, lambda given: files.write_json(given, {})):
+        with pytest.raises(files.FileError, match="the path is .*; legal: "):
+            use(path)

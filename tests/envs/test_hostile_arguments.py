@@ -3,10 +3,7 @@
 pytest -m slow -s tests/envs/test_hostile_arguments.py     # prints the counts
 """
 
-import importlib
-import inspect
 import os
-import pkgutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,81 +11,17 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from hostile import attempts, constructors, parameters
 
 import sprii_envs
 
 pytestmark = pytest.mark.slow
 
-HOSTILE: tuple[Any, ...] = (
-    *(None, True, -1, 0, 10**30, 0.5, float("nan"), float("inf"), -1e308, 1j),
-    *("", "no such", "\0", "x" * 5000, b"bytes", "\ud800"),
-    *((), [], {}, {1: 2}, [[]], {"a": float("nan")}, object(), int, lambda: None),
-    *(np.array([]), np.array([np.nan]), np.array("x"), np.zeros((2, 0)), np.array([1], object), np.float32("nan")),
-)
-
-
-def modules() -> list[str]:
-    found = [m.name for m in pkgutil.walk_packages(sprii_envs.__path__, "sprii_envs.")]
-    return [name for name in ("sprii_envs", *found) if not name.rsplit(".", 1)[-1].startswith("_")]
-
-
-def constructors() -> dict[str, type]:
-    """Classes of ours that anything can be made of without arguments: their defaults are what is varied."""
-    found = {}
-    for name in modules():
-        try:
-            module = importlib.import_module(name)
-        except ImportError:
-            continue
-        for attribute, kind in vars(module).items():
-            ours = inspect.isclass(kind) and kind.__module__ == name and not attribute.startswith("_")
-            if not ours or inspect.isabstract(kind) or issubclass(kind, BaseException):
-                continue
-            try:
-                kind()
-            except Exception:
-                continue
-            found[f"{name}.{attribute}"] = kind
-    return found
-
-
-def told(value: Any) -> str:
-    try:
-        return repr(value)[:60]
-    except ValueError:
-        return "?"
-
-
-def attempts(make, names, counts: Counter[str]) -> list[str]:
-    """What is not one clear line of a ValueError, or of a TypeError that names the argument."""
-    wrong = []
-    for name in names:
-        for value in HOSTILE:
-            counts["tried"] += 1
-            try:
-                make(**{name: value})
-            except (ValueError, TypeError, OSError) as error:  # the last of names that no file can have
-                if isinstance(error, TypeError) and not str(error).startswith(name):  # Python's own
-                    wrong.append(f"{name}={told(value)}: TypeError: {error!s:.160}")
-                counts["refused"] += 1
-                if "\n" in str(error) or not str(error):
-                    wrong.append(f"{name}={told(value)}: not one line: {str(error)!r:.200}")
-            except Exception as error:
-                wrong.append(f"{name}={told(value)}: {type(error).__name__}: {error!s:.160}")
-            else:
-                counts["legal"] += 1
-    return wrong
-
-
-def parameters(function: Any) -> list[str]:
-    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds and p.name != "self"]
-
 
 def test_constructors_refuse_in_one_line_or_take_it(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     counts, wrong = Counter(), []
-    for name, kind in constructors().items():
+    for name, kind in constructors(sprii_envs).items():
         counts["constructors"] += 1
         wrong += [f"{name}({each})" for each in attempts(kind, parameters(kind), counts)]
     print(f"\n{dict(counts)}")

@@ -124,7 +124,7 @@ class Cell:
         return {"error": 0.125 + self.seed, "steps": 5}
 
 
-def read_cell(path: Path) -> object:
+def read_cell(path: Path) -> tuple[object, object]:
     for cell in (Cell(0), Cell(1)):
         if (row := cells.result_of(cell, path)) is not None:
             with np.load(cells.folder_of(cell, path) / cell.arrays) as found:

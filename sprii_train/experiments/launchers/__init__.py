@@ -1,6 +1,5 @@
 """Where the cells of a grid run: processes here, jobs of Slurm, tasks of a Ray cluster, or the ranks of torchrun."""
 
-from sprii_envs.arguments import WORKERS, integer
 from sprii_envs.properties import unknown_name
 from sprii_train.experiments.launchers.base import Launcher
 from sprii_train.experiments.launchers.local import Local
@@ -16,9 +15,6 @@ def named_launcher(name: str, *, workers: int | None, threads: int) -> Launcher:
     Raises:
         ValueError: for an unknown name, an illegal number, or a launcher whose package or cluster is not there.
     """
-    if workers is not None:
-        integer("workers", workers, least=1, most=WORKERS)
-    integer("threads", threads, least=1, most=WORKERS)
     if name not in _LAUNCHERS:
         raise unknown_name("launcher", name, _LAUNCHERS)
     return _LAUNCHERS[name](workers, threads)

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sprii_envs import dependencies
+from sprii_envs.arguments import WORKERS, integer
 from sprii_train.experiments.cells import Cell
+
+
+def check_counts(workers: int | None, threads: int) -> None:
+    """ValueError for no number of jobs at once, None being the launcher's own, or of threads of each."""
+    if workers is not None:
+        integer("workers", workers, least=1, most=WORKERS)
+    integer("threads", threads, least=1, most=WORKERS)
+
 
 Told = tuple[int, float]
 """Steps done and the self loss at the last of them."""

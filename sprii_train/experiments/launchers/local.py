@@ -18,7 +18,7 @@ import cloudpickle
 import torch
 
 from sprii_train.experiments.cells import Cell, work
-from sprii_train.experiments.launchers.base import Told
+from sprii_train.experiments.launchers.base import Told, check_counts
 
 
 class Local:
@@ -31,6 +31,7 @@ class Local:
     """
 
     def __init__(self, workers: int | None = None, threads: int = 1) -> None:
+        check_counts(workers, threads)
         self.workers, self.threads = workers or os.cpu_count() or 1, threads
         self._running: list[_Process] = []
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from sprii_envs.processes import BrokenProcessPool
 from sprii_train.experiments.cells import Cell
-from sprii_train.experiments.launchers.base import Told, needed
+from sprii_train.experiments.launchers.base import Told, check_counts, needed
 from sprii_train.experiments.launchers.remote import EVERY, run_cell, told
 
 T = TypeVar("T")
@@ -30,6 +30,7 @@ class Ray:
     """
 
     def __init__(self, workers: int | None = None, threads: int = 1, *, every: float = EVERY, **options: Any) -> None:
+        check_counts(workers, threads)
         self.workers, self.threads, self.every = workers or sys.maxsize, threads, every
         self.ray = cluster()
         self.options = {"num_cpus": threads} | options

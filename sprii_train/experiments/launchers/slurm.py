@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sprii_train.experiments.cells import Cell
-from sprii_train.experiments.launchers.base import Told, needed
+from sprii_train.experiments.launchers.base import Told, check_counts, needed
 from sprii_train.experiments.launchers.remote import EVERY, run_cell, told
 
 
@@ -35,6 +35,7 @@ class Slurm:
         every: float = EVERY,
         **parameters: Any,
     ) -> None:
+        check_counts(workers, threads)
         self.workers, self.threads, self.cluster, self.every = workers or sys.maxsize, threads, cluster, every
         self.submitit = needed("submitit", "slurm")
         self.parameters = {"timeout_min": 24 * 60, "cpus_per_task": threads, "name": "sprii"} | parameters

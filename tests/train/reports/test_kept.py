@@ -118,5 +118,5 @@ def test_the_command_names_what_it_wrote_and_what_it_left(folder: Path, capsys: 
     told = capsys.readouterr().out.splitlines()
     assert told[0] == f"report: {folder / 'report-validation.html'}"
     assert told[1].startswith(f"left as it is: {folder / 'results.json'}: ")
-    with pytest.raises(ValueError, match="is no folder of reports"):
+    with pytest.raises(ValueError, match="legal: a folder of reports"):
         Report(folder / "report.html").run()
