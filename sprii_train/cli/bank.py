@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import FlagCreatePairsOff, Positional, subcommand
 
 from sprii_envs.arguments import integer
-from sprii_train.cli.options import check_workers, load_plugin
+from sprii_train.cli.options import check_text, check_workers, load_plugin
 from sprii_train.terminal import console
 
 if TYPE_CHECKING:
@@ -320,6 +320,7 @@ class Export:
                 told = ", ".join(data for data, several in options.items() if name in several)
                 raise ValueError(f"--{name} is not of {self.data}; legal: of {told}")
         check_workers(self.workers)
+        check_text("path", self.path)
         store = open_store(self.bank)
         with _bar() as progress:
             count = self._write(store, progress)

@@ -15,7 +15,7 @@ LauncherName = Literal["local", "slurm", "ray"]
 
 def check_folder(path: Path) -> None:
     """ValueError if a folder cannot be made there, before hours are spent on what it would hold."""
-    _check_text("--out", path)
+    check_text("--out", path)
     there = next(each for each in (path, *path.absolute().parents) if each.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise ValueError(f"--out is {path}, but {there} is not a folder that can be written to")
@@ -27,7 +27,8 @@ def check_workers(workers: int | None) -> None:
         integer("--workers", workers, least=1, most=WORKERS)
 
 
-def _check_text(option: str, path: Path) -> None:
+def check_text(option: str, path: Path | str) -> None:
+    """ValueError for a path that is no UTF-8."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -37,7 +38,7 @@ def _check_text(option: str, path: Path) -> None:
 def check_file(option: str, path: Path | None) -> None:
     """ValueError, before any work is done, for a file that could not be written."""
     if path is not None:
-        _check_text(option, path)
+        check_text(option, path)
     if path is not None and not path.parent.is_dir():
         raise ValueError(f"{option} {path}: there is no folder {path.parent}")
     if path is not None and path.is_dir():

@@ -261,5 +261,5 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
 @pytest.mark.parametrize("path", [None, 3, b"name", "a\0b"])
 def test_what_is_no_path_is_refused(path):
     for use in (files.absolute, files.recover, lambda given: files.write_json(given, {})):
-        with pytest.raises(files.FileError, match="the path is .*; legal: "):
+        with pytest.raises(files.FileError, match=r"the path is .*; legal: "):
             use(path)

@@ -89,8 +89,8 @@ LINES = [
     Line(("report",), reproduce.Report, {"folder": "report"}),
     Line(("bank", "list"), bank.List),
     Line(("bank", "build"), bank.Build, {"protocol": "tiny", "path": "new", "workers": "1"}),
-    Line(("bank", "build"), bank.Build, {"protocol": "burgers-standin-quick", "path": "new", "workers": "1"}),
-    Line(("bank", "build"), bank.Build, {"protocol": "cophy-balls-quick", "path": "new", "workers": "1"}, "mujoco"),
+    Line(("bank", "build"), bank.Build, {"protocol": "fhn-quick", "path": "new", "workers": "1"}),
+    Line(("bank", "build"), bank.Build, {"protocol": "cophy-balls2", "path": "new", "workers": "1"}, "mujoco"),
     Line(("bank", "import"), bank.Import, {"data": "lerobot", "source": "lerobot", "path": "new"}, "av"),
     Line(("bank", "export"), bank.Export, {"data": "lerobot", "bank": "bank", "path": "new"}, "av"),
     Line(("bank", "export"), bank.Export, {"data": "lance", "bank": "bank", "path": "new"}, "lance"),
@@ -261,11 +261,14 @@ class Trial:
         flat, path = " ".join(said.split()), Path(text)
         forms = {option(name), name.upper(), f"{name} is ", f"{name} {text}"[:60], f"'{name}'", f"command.{name}'"}
         forms |= {repr(text)[:60], repr(text)[1:-1][:60], " ".join(text.split())[:40]}  # quoted, escaped, in a line
-        forms |= {f" {text}/", " ?/", "/?/", *map(str, (path, *path.parents[:-1]))}  # as a path
+        forms |= {f" {text}/", f"/{text}/", " ?/", "/?/", *map(str, (path, *path.parents[:-1]))}  # as a path
+        forms |= {repr(part.strip()) for part in text.split(",")}  # one of several
         forms |= {"(required)"} if not text.strip(".") else set()
         if str(path) == "." or name in ("path", "out", "bank", "source"):
             forms |= {f"{path.absolute()}", f"{path.absolute().parent}/"}
-        return any(f" {form} " in f" {flat} " if len(form) < 2 else form in flat for form in forms - {"", "."})
+        return any(
+            f" {form} " in f" {flat} " if len(form) < 2 else form in flat or form in said for form in forms - {"", "."}
+        )
 
 
 def available(line: Line) -> None:
