@@ -34,7 +34,7 @@ OTHERS = {
     },
     "quick": {
         "cadm": Other(CADM, adam(1e-3, 6_000), 0.026),
-        "dali": Other(DALIConfig(width=64), adam(1e-4, 16_000, clip=1_000.0, endpoints=ENDPOINTS), 0.012),
+        "dali": Other(DALIConfig(width=64), adam(3e-4, 16_000, clip=1_000.0, endpoints=ENDPOINTS), 0.012),
         "fcrl": Other(FCRLConfig(), _cosine(3e-4, 20_000), 0.007),
         "nod-states": Other(NODStatesConfig(), _stairs(20_000), 0.008),
     },
