@@ -143,11 +143,15 @@ class World(ABC):
         Optional, with `constants_of_one`, and `observe_one` where there is an `observe`: the single environment calls
         it with the state (S,), an action (A,) without NaN, and the system's constants.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} has no step_one; legal: step_one and constants_of_one together, or neither"
+        )
 
     def constants_of_one(self, prepared: Any) -> Any:
         """What `step_one` needs of the constants that `prepare` gave for one system; picklable, never written to."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} has no constants_of_one; legal: step_one and constants_of_one together, or neither"
+        )
 
     def observe_one(self, state: Numbers) -> Numbers:
         """The numbers (O,) that `observe` rounds to float32, of one state."""
