@@ -100,23 +100,28 @@ def r2_lead(better: str, worse: str, probe: str, measure: str = "formation") -> 
     }
 
 
-ACCESSIBILITY_CLAIMS = tuple(
-    Claim(
-        f"{better.upper()} makes {factor} more accessible than {worse.upper()} does ({kind})",
-        ("g1", "g2"),
-        **r2_lead(better, worse, f"centroid_{kind}_{factor}"),
-        what="difference in R²",
-        above=LEAST,
-        paper=paper,
-        null=0.0,
+def accessibility_claims(where: str = "", measure: str = "formation") -> tuple[Claim, ...]:
+    """G₁ and G₂ swap what is accessible (`tab:v3-poke-accessibility`); `where` begins each statement."""
+    return tuple(
+        Claim(
+            f"{where}{better.upper()} makes {factor} more accessible than {worse.upper()} does ({kind})",
+            ("g1", "g2"),
+            **r2_lead(better, worse, f"centroid_{kind}_{factor}", measure),
+            what="difference in R²",
+            above=LEAST,
+            paper=paper,
+            null=0.0,
+        )
+        for kind, factor, better, worse, paper in (
+            ("ridge", "mass", "g1", "g2", 0.456),
+            ("ridge", "drag", "g2", "g1", 0.617),
+            ("mlp", "mass", "g1", "g2", 0.500),
+            ("mlp", "drag", "g2", "g1", 0.835),
+        )
     )
-    for kind, factor, better, worse, paper in (
-        ("ridge", "mass", "g1", "g2", 0.456),
-        ("ridge", "drag", "g2", "g1", 0.617),
-        ("mlp", "mass", "g1", "g2", 0.500),
-        ("mlp", "drag", "g2", "g1", 0.835),
-    )
-)
+
+
+ACCESSIBILITY_CLAIMS = accessibility_claims()
 
 
 # --- objectives, mismatches, inferred relations ---

@@ -10,7 +10,7 @@ from sprii_train.analysis.formation import Curve
 from sprii_train.experiments.stems import FrozenGroup
 from sprii_train.experiments.targets.base import Row, Target, arms_of, spread_table, value_of
 from sprii_train.experiments.targets.geometry import LEAST, interval_table
-from sprii_train.experiments.targets.poke import r2_lead
+from sprii_train.experiments.targets.poke import accessibility_claims
 from sprii_train.experiments.targets.poke_reliability import ALPHAS, GEOMETRY, over_alphas, printed_alphas
 from sprii_train.experiments.targets.within import lead, r2_difference, times
 from sprii_train.reports.claims import Claim
@@ -156,23 +156,7 @@ CLAIMS = (
         )
         for low, high in pairwise(ALPHAS)
     ),
-    *(
-        Claim(
-            f"On a frozen stem {better.upper()} makes {factor} more accessible than {worse.upper()} does ({kind})",
-            ("g1", "g2"),
-            **r2_lead(better, worse, f"centroid_{kind}_{factor}", MEASURE),
-            what="difference in R²",
-            above=LEAST,
-            paper=paper,
-            null=0.0,
-        )
-        for kind, factor, better, worse, paper in (
-            ("ridge", "mass", "g1", "g2", 0.456),
-            ("ridge", "drag", "g2", "g1", 0.617),
-            ("mlp", "mass", "g1", "g2", 0.500),
-            ("mlp", "drag", "g2", "g1", 0.835),
-        )
-    ),
+    *accessibility_claims("On a frozen stem ", MEASURE),
 )
 
 POKE_FROZEN_TARGETS = (

@@ -51,7 +51,7 @@ def test_the_page_of_claims_is_that_of_the_code():
 
 def test_every_statement_has_a_margin_that_stands_beside_every_verdict():
     """A bound that can fail, in words before what was measured: in what would be judged, and in every kept report."""
-    margin = re.compile(r"\((> |< |−?[\d.e+−]+ to −?[\d.e+−]+)")
+    margin = re.compile(r"\((> |< |signs differ|−?[\d.e+−]+ to −?[\d.e+−]+)")
     for label, claims in tables().items():
         for claim in claims:
             assert math.isfinite(claim.above) or math.isfinite(claim.below), (label, claim.text)
