@@ -3,8 +3,8 @@
     python benchmarks/rates.py [--learners cadm-offline,nod-states,fcrl] [--factors 0.33,1,3] [--out runs/rates]
 
 Each learner of D-Clean trains whole at preset quick, source 0, at its rate times each factor. Own errors (8 batches of
-48 pairs, in evaluation, in the learner's own units) and the R² of a ridge probe of log drag on single windows are of the
-half of the validation systems that is selected on; the probe is fitted on training systems. A stopped run resumes.
+48 pairs, in evaluation, in the learner's own units) and the R² of a ridge probe of log drag on single windows are of
+the half of the validation systems that is selected on; the probe is fitted on training systems. A stopped run resumes.
 """
 
 import argparse
