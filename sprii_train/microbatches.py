@@ -6,8 +6,8 @@ they are as small as the batch, and kept.
 """
 
 import ctypes
-import functools
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -60,7 +60,10 @@ def chunked_loss(
     for begin in range(0, n, pairs):
         rows = torch.arange(begin, min(n, begin + pairs))
         both = torch.cat([rows, rows + n]).to(windows.actions.device)
-        told: Any = checkpoint(_part, learner, windows, both, objective, use_reentrant=False)
+        # Reentrant: a part leaves one node until its gradient is due, where a graph without tensors is 2 MB.
+        anchor = torch.zeros((), device=both.device, requires_grad=True)
+        part = partial(_part, learner, windows, both, objective)
+        told: Any = checkpoint(lambda _, part=part: part(), anchor, use_reentrant=True)
         of_part, named, donors, recipients = told
         share = len(rows) / n
         loss = loss + share * of_part
@@ -92,7 +95,7 @@ def _part(
     return loss, parts, *aligned_codes(learner, batch, codes)
 
 
-@functools.cache
+@cache
 def _trim() -> Callable[[int], Any]:
     """glibc's `malloc_trim`, where there is one: parts of unlike sizes leave a heap full of holes, 10 MB a part."""
     try:
