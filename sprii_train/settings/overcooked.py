@@ -190,7 +190,7 @@ OVERCOOKED_BUDGETS = {
     ),
     "paper": Budget(
         ADConfig(width=256, layers=4, dropout=0.1),
-        TrainConfig(steps=20_000, pairs=512, warmup=1000, weight_decay=0.0, microbatch=1),
+        TrainConfig(steps=20_000, pairs=512, warmup=1000, weight_decay=0.0, microbatch=2),
         (4200, 4201, 4202),
         1,
         None,

@@ -98,6 +98,23 @@ def test_activations_are_held_part_by_part():
     assert 20 * held(lambda: chunked_loss(learner, windows, objective, pairs=2)) < whole
 
 
+def test_a_part_leaves_a_few_nodes_of_the_graph():
+    """Nodes without tensors take memory too: 2 MB a part of the paper's network."""
+    learner: Any = AD(CONFIG)
+    windows = play(32)._replace(rewards=play(32).rewards.float())
+
+    def nodes(pairs: int) -> int:
+        seen, ahead = set(), [chunked_loss(learner, windows, Objective(lambda_p=1.0), pairs=pairs)[0].grad_fn]
+        while ahead:
+            node = ahead.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                ahead += [following for following, _ in node.next_functions]
+        return len(seen)
+
+    assert (nodes(2) - nodes(8)) / (16 - 4) < 8
+
+
 def test_dropout_is_drawn_once_for_a_part():
     """The second pass has the first one's masks: the gradient is that of the loss, by a difference."""
     torch.manual_seed(0)
