@@ -277,7 +277,8 @@ def demand(fine: Tensor, what: str, message: Callable[[], str]) -> None:
     On CUDA nobody waits for the answer: what is wrong ends the process there by a device-side assertion of `what`.
     """
     if fine.device.type == "cuda":
-        torch._assert_async(fine.all(), f"{what} are not legal; the same on the CPU says why")
+        told = f"{what} are not legal; the same on the CPU says why"
+        torch._assert_async(fine.all(), told)  # pyright: ignore[reportPrivateImportUsage]
     elif not fine.all():
         raise ValueError(message())
 

@@ -56,6 +56,10 @@ def examine(
             told=lambda one: screen.print(_told(one)),
         )  # fmt: skip
         screen.print(_judged(tried))
+        if not any(
+            update.device.startswith("cuda") and update.error is None for one in tried for update in one.updates
+        ):
+            screen.print("No update ran on CUDA: it is untested here.")
     found: dict[str, Any] = {"machine": offered, "extras": {name: list(each) for name, each in lacking.items()}}
     found["devices"] = list(asked)
     found["presets"] = [_plain(one) for one in tried]

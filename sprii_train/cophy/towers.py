@@ -112,7 +112,7 @@ class Interaction(nn.Module):
 
 
 def packed(values: Tensor, there: Tensor) -> Tensor:
-    """Of values (B, O, …) those that are `there` (B, O): (N, …); all B·O on a device, where N is not the host's to know."""
+    """Of values (B, O, …) those `there` (B, O): (N, …); all B·O on a device, where N is not the host's to know."""
     return values[there] if on_host(there) else values.flatten(0, 1)
 
 

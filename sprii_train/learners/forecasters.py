@@ -133,8 +133,10 @@ class Forecaster(nn.Module):
         demand(
             apart <= ENDS * fields.abs().amax(-1),
             f"the ends of {what}",
-            lambda: f"{name}: the ends of {what} differ by up to {float(apart.max()):g}; legal: the last point is the "
-            "first again, for fields lie on a ring",
+            lambda: (
+                f"{name}: the ends of {what} differ by up to {float(apart.max()):g}; legal: the last point is the "
+                "first again, for fields lie on a ring"
+            ),
         )
         return fields
 
@@ -145,7 +147,7 @@ class Forecaster(nn.Module):
         return current
 
     def predict(self, z_s: Tensor, z_p: Tensor, u: tuple[Tensor, Tensor] | None) -> Tensor:
-        """First frames and codes → trajectories (B, T, X); `u` are the true ones, and restarts (B, frames) on the CPU."""
+        """First frames and codes → trajectories (B, T, X); `u`: true ones, and restarts (B, frames) on the CPU."""
         self.rings("first frames", z_s, self.config.points)
         if z_p.shape != (legal := (len(z_s), self.config.code)):
             raise ValueError(f"{type(self).__name__} got codes of shape {tuple(z_p.shape)}; legal: {legal}")

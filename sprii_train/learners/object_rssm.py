@@ -38,8 +38,8 @@ from sprii_train.cophy.towers import (
     embedded,
     fixed_vector,
     joined,
-    packed,
     others,
+    packed,
     spread,
 )
 from sprii_train.cophy.windows import GIVEN, ObjectWindows, check_windows

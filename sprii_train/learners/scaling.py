@@ -49,8 +49,10 @@ def check_fitted(learner: nn.Module, *moments: Tensor | tuple[Tensor, Tensor]) -
         demand(
             told,
             f"{name}'s statistics",
-            lambda: f"{name} has taken no statistics and would train on raw numbers; call its fit_statistics(windows) "
-            "with training windows first",
+            lambda: (
+                f"{name} has taken no statistics and would train on raw numbers; call its fit_statistics(windows) "
+                "with training windows first"
+            ),
         )
 
 

@@ -16,7 +16,13 @@ from unittest.mock import patch
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,8 +31,8 @@ import sprii_train
 CUDA = torch.device("cuda:0")
 PROJECT = Path(sprii_train.__file__).parent
 aten = torch.ops.aten
-SHAPED = "nonzero", "masked_select", "unique", "_unique2", "unique_consecutive", "unique_dim", "equal", "bincount"
-"""Operations whose result's shape, or whose result itself, is the host's to know; beside those that fail as such."""
+QUEUED = "_to_copy", "copy_", "empty", "zeros", "ones", "new_"
+"""What operations begin with that take tensors of both devices and do not wait for that; of copies, see `_awaited`."""
 
 
 class Wait(NamedTuple):
@@ -74,7 +80,7 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
-        given = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        given = [each for each in pytree.arg_tree_leaves(*args, **kwargs) if isinstance(each, Tensor)]
         fakes = [each for each in given if isinstance(each, FakeTensor)]
         asked = kwargs.get("device")
         to = None if asked is None else torch.device(asked).type
@@ -84,23 +90,30 @@ class Watch(TorchDispatchMode):
         if fakes and (name == "_local_scalar_dense" or to == "cpu" or _copies_back(name, args)):
             self.note(name)
             return _ones(name, args, kwargs)
-        real = [each for each in given if not isinstance(each, FakeTensor)]
-        copied = name in ("_to_copy", "copy_") and not _asynchronous(name, args, kwargs)
         if name in RECURRENT:  # torch has no shapes of theirs
             return RECURRENT[name](*args)
-        # A number of the CPU is a kernel's argument; where an index, or a value that an index puts, it is copied.
-        mixed = not name.startswith(("_to_copy", "copy_", "empty_", "zeros_", "ones_", "new_")) and any(each.ndim or "index" in name for each in real)
-        if (real and (copied or mixed)) or name in SHAPED:
+        if _awaited(name, args, kwargs, [each for each in given if not isinstance(each, FakeTensor)]):
             self.note(name)
-        return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):  # what the host would ask for
+            self.note(name)
+            raise
 
 
 def _copies_back(name: str, args: Any) -> bool:
     return name == "copy_" and not isinstance(args[0], FakeTensor)
 
 
-def _asynchronous(name: str, args: Any, kwargs: Mapping[str, Any]) -> bool:
-    return bool(kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2]))
+def _awaited(name: str, args: Any, kwargs: Mapping[str, Any], real: list[Tensor]) -> bool:
+    """Of an operation of the device, given some tensors of the CPU too."""
+    if name in ("_to_copy", "copy_"):
+        return bool(real) and not (kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2]))
+    if "index_put" in name and any(each is not None and each.dtype == torch.bool for each in args[1]):
+        return args[2].numel() > 1  # one number fills a mask; others are put in places, which are counted first
+    # A number of the CPU is a kernel's argument; as an index, or as what is put at one, it is copied.
+    mixed = not name.startswith(QUEUED) and any(each.ndim or "index" in name for each in real)
+    return mixed or name == "_linalg_check_errors"
 
 
 def _ones(name: str, args: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -115,7 +128,9 @@ def _ones(name: str, args: Any, kwargs: Mapping[str, Any]) -> Any:
 def backward(loss: Tensor) -> None:
     """`loss.backward()` in this thread: autograd's own engine asks the device for streams."""
     root: Any = loss.grad_fn
-    order, seen, stack = [], set(), [(root, False)]
+    order: list[Any] = []
+    seen: set[Any] = set()
+    stack: list[tuple[Any, bool]] = [(root, False)]
     while stack:
         node, done = stack.pop()
         if done:
@@ -132,7 +147,7 @@ def backward(loss: Tensor) -> None:
                 held, (grad,) = node.variable, given
                 held.grad = grad if held.grad is None else held.grad + grad
                 continue
-            found = node(*given) if callable(node) else node.apply(*given)  # of an `autograd.Function` in Python
+            found: Any = node(*given) if callable(node) else node.apply(*given)  # of an `autograd.Function` in Python
             found = found if isinstance(found, tuple) else (found,)
             assert all(grad is None for grad in found[len(node.next_functions) :])  # of what is no tensor
             for grad, (after, place) in zip(found, node.next_functions, strict=False):
@@ -169,7 +184,8 @@ def fake_cuda() -> Iterator[Watch]:
 def on_cuda(module: nn.Module) -> nn.Module:
     """The module with its tensors on the device; in place."""
     for part in module.modules():
-        for held in (part._parameters, part._buffers):
+        holders: tuple[dict[str, Any], ...] = (part._parameters, part._buffers)
+        for held in holders:
             for name, tensor in held.items():
                 if tensor is not None:
                     moved = torch.empty(tensor.shape, dtype=tensor.dtype, device=CUDA)
@@ -184,9 +200,7 @@ def _guard() -> None:
     """
     library = Path(torch.__file__).parent / "lib" / "libc10.so"
     try:
-        registry = (ctypes.c_void_p * 24).in_dll(
-            ctypes.CDLL(str(library)), "_ZN3c104impl26device_guard_impl_registryE"
-        )
+        registry = (ctypes.c_void_p * 24).in_dll(ctypes.CDLL(str(library)), "_ZN3c104impl26device_guard_impl_registryE")
     except (OSError, ValueError):
         pytest.skip("this build of torch has its registry of devices elsewhere")
     if not registry[1]:
