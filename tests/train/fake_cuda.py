@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from unittest.mock import patch
 
 import pytest
@@ -147,10 +147,12 @@ def backward(loss: Tensor) -> None:
                 held, (grad,) = node.variable, given
                 held.grad = grad if held.grad is None else held.grad + grad
                 continue
-            found: Any = node(*given) if callable(node) else node.apply(*given)  # of an `autograd.Function` in Python
+            edges = node.next_functions
+            run: Any = node if callable(node) else cast(Any, node).apply  # of an `autograd.Function` in Python
+            found = run(*given)
             found = found if isinstance(found, tuple) else (found,)
-            assert all(grad is None for grad in found[len(node.next_functions) :])  # of what is no tensor
-            for grad, (after, place) in zip(found, node.next_functions, strict=False):
+            assert all(grad is None for grad in found[len(edges) :])  # of what is no tensor
+            for grad, (after, place) in zip(found, edges, strict=False):
                 if after is None or grad is None:
                     continue
                 like = after._input_metadata
@@ -184,8 +186,7 @@ def fake_cuda() -> Iterator[Watch]:
 def on_cuda(module: nn.Module) -> nn.Module:
     """The module with its tensors on the device; in place."""
     for part in module.modules():
-        holders: tuple[dict[str, Any], ...] = (part._parameters, part._buffers)
-        for held in holders:
+        for held in cast(tuple[dict[str, Any], ...], (part._parameters, part._buffers)):
             for name, tensor in held.items():
                 if tensor is not None:
                     moved = torch.empty(tensor.shape, dtype=tensor.dtype, device=CUDA)

@@ -236,7 +236,7 @@ def test_rows_that_a_device_does_not_leave_out_change_nothing(
 
 def test_an_illegal_number_is_told_on_the_cpu():
     demand(torch.tensor([True]), "numbers", lambda: pytest.fail("nothing is wrong"))
-    with pytest.raises(ValueError, match="^numbers are 1 of 2$"):
+    with pytest.raises(ValueError, match=r"^numbers are 1 of 2$"):
         demand(torch.tensor([True, False]), "numbers", lambda: "numbers are 1 of 2")
     x = torch.ones(3)
     assert moved(x, "cpu") is x
