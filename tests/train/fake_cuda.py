@@ -166,9 +166,9 @@ def backward(loss: Tensor) -> None:
 @contextmanager
 def fake_cuda() -> Iterator[Watch]:
     """Watch a block in which the device exists."""
-    _guard()
     lifted = torch._C._only_lift_cpu_tensors()
     with (
+        _guard(),
         patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),  # autocast asks it
         patch.object(torch.cuda, "is_bf16_supported", lambda: True),
         patch.object(Tensor, "backward", backward),
@@ -194,7 +194,8 @@ def on_cuda(module: nn.Module) -> nn.Module:
     return module
 
 
-def _guard() -> None:
+@contextmanager
+def _guard() -> Iterator[None]:
     """A build for CPUs alone has nothing that switches to a CUDA device; give it torch's own that does nothing.
 
     Torch puts that there in place of any that counts no devices, so one whose every function returns 0 goes first.
@@ -204,12 +205,17 @@ def _guard() -> None:
         registry = (ctypes.c_void_p * 24).in_dll(ctypes.CDLL(str(library)), "_ZN3c104impl26device_guard_impl_registryE")
     except (OSError, ValueError):
         pytest.skip("this build of torch has its registry of devices elsewhere")
-    if not registry[1]:
+    own = registry[1]
+    if not own:
         registry[1] = ctypes.addressof(_NO_DEVICES)
         torch._C._ensureCUDADeviceGuardSet()
         if registry[1] == ctypes.addressof(_NO_DEVICES):
             registry[1] = None
             pytest.skip("this build of torch has no guard that does nothing")
+    try:
+        yield
+    finally:
+        registry[1] = own
 
 
 _ZERO = ctypes.CFUNCTYPE(ctypes.c_int64)(lambda: 0)
