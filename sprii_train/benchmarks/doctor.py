@@ -56,6 +56,9 @@ def examine(
             told=lambda one: screen.print(_told(one)),
         )  # fmt: skip
         screen.print(_judged(tried))
+        ran = {update.device for one in tried for update in one.updates if update.error is None}
+        if not any(device.startswith("cuda") for device in ran):
+            screen.print("No update ran on CUDA: it is untested here.")
     found: dict[str, Any] = {"machine": offered, "extras": {name: list(each) for name, each in lacking.items()}}
     found["devices"] = list(asked)
     found["presets"] = [_plain(one) for one in tried]

@@ -22,7 +22,7 @@ from sprii_train.control.relations import RelatedAnchors, RelationPairs, align_m
 from sprii_train.control.tables import Tables, standardised
 from sprii_train.fit import NonFiniteLoss
 from sprii_train.learners.cadm import CaDM
-from sprii_train.protocol import Objective
+from sprii_train.protocol import Objective, moved
 from sprii_train.recipes import CONTROL_RECIPES, SHIFTED, Recipe
 from sprii_train.records import Records
 
@@ -230,7 +230,7 @@ def update(
     """
     related = None
     if pairs is not None:
-        related = torch.cat([torch.from_numpy(side).to(anchor.device) for side in (pairs.donor, pairs.recipient)])
+        related = torch.cat([moved(torch.from_numpy(side), anchor.device) for side in (pairs.donor, pairs.recipient)])
     (forward, backward), contexts = errors(learner, tables, anchor, transition, related)
     parts = {"forward": forward.sum(), "backward": backward.sum()}
     loss = parts["forward"] + learner.config.backward_weight * parts["backward"]
@@ -239,13 +239,15 @@ def update(
         loss = loss + objective.lambda_p * terms.total
         parts |= {"align": terms.total, "invariance": terms.invariance}
         parts |= {"variance": terms.variance, "covariance": terms.covariance}
-    value = loss.item()
-    if not math.isfinite(value):
-        bad = [name for name, part in parts.items() if not math.isfinite(part.item())]
-        raise NonFiniteLoss(f"{', '.join(bad) or 'loss'} is not finite")
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
-    if not math.isfinite(get_total_norm([p.grad for p in learner.parameters() if p.grad is not None]).item()):
+    norm = get_total_norm([p.grad for p in learner.parameters() if p.grad is not None])
+    told = torch.stack([each.detach() for each in (loss, norm, *parts.values())])
+    value, norm, *told = told.tolist()  # the update's only wait for the device; weights have not changed yet
+    if not math.isfinite(value):
+        bad = [name for name, part in zip(parts, told, strict=True) if not math.isfinite(part)]
+        raise NonFiniteLoss(f"{', '.join(bad) or 'loss'} is not finite")
+    if not math.isfinite(norm):
         raise NonFiniteLoss(f"the gradient norm is not finite although the loss is {value}")
     optimizer.step()
     return {name: part.detach() for name, part in parts.items()}

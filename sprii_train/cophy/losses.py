@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sprii_train.distributed import gather
-from sprii_train.protocol import Batch
+from sprii_train.protocol import Batch, on_host
 
 
 class ObjectLosses(nn.Module):
@@ -45,3 +45,12 @@ def means(losses: Tensor, counted: Tensor) -> Tensor:
     of = counted.view(len(counted), *[1] * (losses.ndim - 2), -1)
     rows = gather(counted.any(-1).float())
     return (losses * of).sum(-1) / of.sum(-1).clamp_min(1) * (len(rows) / rows.sum().clamp_min(1.0))
+
+
+def variance(values: Tensor, counted: Tensor) -> Tensor:
+    """Of values (…, D) over those that are counted (…), by their number less one: (D,), float32."""
+    if on_host(counted):
+        return values[counted].float().var(0)
+    of, x = counted.flatten()[:, None].float(), values.flatten(0, -2).float()
+    apart = x - (of * x).sum(0) / of.sum()
+    return (of * apart.square()).sum(0) / (of.sum() - 1.0)

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sprii_train.cophy.windows import GIVEN, ObjectWindows
+from sprii_train.protocol import on_host
 
 
 class History(NamedTuple):
@@ -99,10 +100,10 @@ class Interaction(nn.Module):
         """Courses (T, N, width) of the objects that the N active objects' codes are read from, among those around."""
         x, seen, video, place, active, _ = history
         full = seen.any(-1)
-        pair_of = full.flatten().cumsum(0).view_as(full) - 1
-        rows, objects = active.nonzero(as_tuple=True)
-        video, place = video[rows, objects], place[rows, objects]
-        pair, courses = pair_of[rows, video], x[full]
+        courses, pair_of = packed(x, full), numbered(full)
+        rows = packed(torch.arange(len(active), device=x.device)[:, None].expand(active.shape), active)
+        video, place = packed(video, active), packed(place, active)
+        pair = pair_of[rows, video]
         around = torch.arange(x.shape[3], device=x.device) != place[:, None]
         weights = (around & seen[rows, video]).float()
         weights = (weights / weights.sum(-1, keepdim=True).clamp_min(1.0))[:, None]
@@ -110,8 +111,21 @@ class Interaction(nn.Module):
         return self.updated(own, self.source(courses)[pair], weights).transpose(0, 1)
 
 
+def packed(values: Tensor, there: Tensor) -> Tensor:
+    """Of values (B, O, …) those `there` (B, O): (N, …); all B·O on a device, where N is not the host's to know."""
+    return values[there] if on_host(there) else values.flatten(0, 1)
+
+
+def numbered(there: Tensor) -> Tensor:
+    """Which row of `packed` each is, (B, O)."""
+    counted = there if on_host(there) else torch.ones_like(there)
+    return counted.flatten().cumsum(0).view_as(there) - 1
+
+
 def spread(values: Tensor, active: Tensor) -> Tensor:
-    """Numbers (N, D) of the active objects in their places (B, O, D), zeros elsewhere."""
+    """Packed numbers (N, D) in their places (B, O, D), zeros where nothing is."""
+    if not on_host(active):
+        return values.unflatten(0, active.shape).masked_fill(~active[..., None], 0.0)
     placed = values.new_zeros((*active.shape, values.shape[-1]))
     placed[active] = values
     return placed
@@ -156,7 +170,8 @@ class JointTower(nn.Module):
         self.register_buffer("segments", torch.stack([fixed_vector(k, width) for k in (1, 2, 3)]), persistent=False)
 
     def forward(self, history: History) -> Tensor:
-        asked = self.asked(Given(history.given, history.active))[history.active]
+        asked = self.asked(Given(history.given, history.active))
+        asked = packed(asked, history.active)
         return spread(self.resumed(self.states(history), asked), history.active)
 
     def states(self, history: History) -> Tensor:
@@ -205,12 +220,12 @@ class Rollout(nn.Module):
 def embedded(projection: Callable[[Tensor], Tensor], windows: ObjectWindows) -> tuple[Tensor, Tensor]:
     """Projections of the videos AB (B, V, T, O, D), zeros where a row has none, and of the query (B, T, O, D).
 
-    Where donor rows have the queries of their recipients, bit for bit, these are projected once.
+    Where donor rows have the queries of their recipients, bit for bit, these are projected once, on a CPU.
     """
     full, query = windows.seen.any(-1), windows.query_features
-    videos = projection(windows.features[full])
+    videos = projection(packed(windows.features, full))
     n = len(query) // 2
-    shared = n > 0 and len(query) == 2 * n and torch.equal(query[:n], query[n:])
+    shared = on_host(query) and n > 0 and len(query) == 2 * n and torch.equal(query[:n], query[n:])
     cd = projection(query[n:] if shared else query)
     return spread(videos.flatten(1), full).unflatten(-1, videos.shape[1:]), torch.cat([cd, cd]) if shared else cd
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sprii_train.protocol import each
+from sprii_train.protocol import demand, each, moved
 
 GIVEN = 3
 """Frames of a query that are given; the later ones are predicted."""
@@ -39,7 +39,7 @@ class ObjectWindows(NamedTuple):
 
     def to(self, device: torch.device | str) -> "ObjectWindows":
         """The same windows on a device."""
-        return each(self, lambda tensor: tensor.to(device))
+        return each(self, lambda tensor: moved(tensor, device))
 
 
 def check_windows(windows: ObjectWindows, *, features: int | None = None, means: bool = False) -> None:
@@ -79,12 +79,17 @@ def check_windows(windows: ObjectWindows, *, features: int | None = None, means:
             raise ValueError(f"{name} is of {found}; legal: {dtype}")
     for name, most in (("video", v), ("place", o), ("focal", o)):
         indices = getattr(w, name)
-        if bool(((indices < 0) | (indices >= most)).any()):
-            raise ValueError(f"{name} are {indices.min().item()} to {indices.max().item()}; legal: 0 to {most - 1}")
-    if not bool(w.active.gather(1, w.focal[:, None]).all()):
-        raise ValueError("focal names an object that is not active; legal: active ones")
-    if bool((w.active & ~at_source(w.seen, w).view(b, o, -1).all(-1)).any()):
-        raise ValueError("an active object's code is of an object that is not in its video; legal: those in `seen`")
+        demand(
+            (indices >= 0) & (indices < most),
+            name,
+            lambda indices=indices, name=name, most=most: (
+                f"{name} are {indices.min().item()} to {indices.max().item()}; legal: 0 to {most - 1}"
+            ),
+        )
+    inactive = "focal names an object that is not active; legal: active ones"
+    demand(w.active.gather(1, w.focal[:, None]), "focal", lambda: inactive)
+    unseen = "an active object's code is of an object that is not in its video; legal: those in `seen`"
+    demand(~w.active | at_source(w.seen, w).view(b, o, -1).all(-1), "objects of codes", lambda: unseen)
 
 
 def at_source(values: Tensor, windows: ObjectWindows) -> Tensor:

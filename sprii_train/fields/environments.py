@@ -11,7 +11,7 @@ from torch import Tensor
 from sprii_envs.arguments import choice
 from sprii_train.fields.windows import PairedFields
 from sprii_train.identity import digest
-from sprii_train.protocol import each
+from sprii_train.protocol import each, moved
 
 Donors = Literal["matched", "random", "own"]
 
@@ -30,7 +30,7 @@ class EnvironmentWindows(NamedTuple):
 
     def to(self, device: torch.device | str) -> "EnvironmentWindows":
         """The same windows on a device."""
-        return each(self, lambda tensor: tensor.to(device))
+        return each(self, lambda tensor: moved(tensor, device))
 
 
 class EnvironmentFields:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sprii_train.protocol import moved
+
 Flow = Callable[[Tensor], Tensor]
 """Fields (B, S, X) → their derivatives in time."""
 Solver = Callable[[Flow, Tensor, float], Tensor]
@@ -44,10 +46,10 @@ def rolled(flow: Flow, truth: Tensor, starts: Tensor, frames: int, solver: Solve
     lengths = torch.diff(starts, append=torch.tensor([frames - 1]))
     order = torch.argsort(lengths, descending=True, stable=True)
     starts, lengths = starts[order], lengths[order]
-    y, found, places = truth[:, starts], [truth[:, :1]], [torch.zeros(1, dtype=torch.int64)]
+    y, found, places = truth[:, moved(starts, truth.device)], [truth[:, :1]], [torch.zeros(1, dtype=torch.int64)]
     for k in range(int(lengths[0])):
         active = int((lengths > k).sum())
         y = solver(flow, y[:, :active], dt)
         found.append(y)
         places.append(starts[:active] + k + 1)
-    return torch.cat(found, 1)[:, torch.argsort(torch.cat(places))]
+    return torch.cat(found, 1)[:, moved(torch.argsort(torch.cat(places)), truth.device)]

@@ -12,7 +12,7 @@ from sprii_envs.arguments import WORD, choice, integer
 from sprii_envs.banks import Store
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, Kernel, PairSampler, Relation, Uniform
 from sprii_envs.relations.streams import WINDOWS, below, stream
-from sprii_train.protocol import each
+from sprii_train.protocol import each, moved
 
 Rows = NDArray[np.int64]
 Condition = Literal["other", "self"]
@@ -34,7 +34,7 @@ class FieldWindows(NamedTuple):
 
     def to(self, device: torch.device | str) -> "FieldWindows":
         """The same windows on a device."""
-        return each(self, lambda tensor: tensor.to(device))
+        return each(self, lambda tensor: moved(tensor, device))
 
 
 class PairedFields:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sprii_envs.arguments import check, instance, integer, number
 from sprii_train.modules import CausalBlock, Past
-from sprii_train.protocol import Batch, Codes
+from sprii_train.protocol import Batch, Codes, moved, on_host
 
 SUPPORT, QUERY = 2, 3
 """Episodes of a context and of a query."""
@@ -30,7 +30,7 @@ class PlayWindows(NamedTuple):
 
     def to(self, device: torch.device | str) -> "PlayWindows":
         """The same windows on a device."""
-        return PlayWindows(*(field.to(device) for field in self))
+        return PlayWindows(*(moved(field, device) for field in self))
 
 
 class Play(NamedTuple):
@@ -181,13 +181,16 @@ def distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Rows (N, D) uint8 → the K different ones (K, D), and which of them each is, (N,).
 
     A kitchen looks alike most of the time, so that what is computed of an observation is computed seldom. Rows are told
-    apart by a hash; where two share one that differ, all N are returned.
+    apart by a hash; where two share one that differ, all N are returned; so they are on a device, which the host would
+    wait for to know K.
     """
+    everyone = torch.arange(len(rows), device=rows.device)
+    if not on_host(rows):
+        return rows, everyone
     words = F.pad(rows, (0, -rows.shape[1] % 8)).view(torch.int64)
     odd = torch.randint(-(2**62), 2**62, words.shape[1:], generator=torch.Generator().manual_seed(0)) * 2 + 1
     mixed = words ^ (words >> 29)  # products alone would lose the upper bytes of a word
-    _, place = torch.unique((mixed * odd.to(rows.device)).sum(1), return_inverse=True)
-    everyone = torch.arange(len(rows), device=rows.device)
+    _, place = torch.unique((mixed * odd).sum(1), return_inverse=True)
     first = everyone.new_empty(int(place.max()) + 1).scatter_(0, place, everyone)
     if not torch.equal(words[first].index_select(0, place), words):
         return rows, everyone

@@ -136,11 +136,14 @@ class Contextual(nn.Module):
     def _ridge(self, history: History) -> Tensor:
         """The contexts' posterior mean (B, d)."""
         seen, taken = _scaled(history.observations, self.observation), _scaled(history.actions, self.action)
-        base, features = self._features(torch.cat([seen, taken], dim=-1))
+        with torch.autocast(seen.device.type, enabled=False):  # a solver has float32 alone
+            return self._solved(history, *self._features(torch.cat([seen, taken], dim=-1)))
+
+    def _solved(self, history: History, base: Tensor, features: Tensor) -> Tensor:
         weight = history.mask[..., None] * (-2.0 * self.log_noise).exp()  # (B, K, S)
         error = _scaled(history.differences, self.difference) - base
         weighted = (features * weight[..., None]).flatten(1, 2).mT
-        gram = weighted @ features.flatten(1, 2) + torch.eye(self.config.context, device=seen.device)
+        gram = weighted @ features.flatten(1, 2) + torch.eye(self.config.context, device=features.device)
         return torch.linalg.solve_ex(gram, weighted @ error.flatten(1)[..., None])[0][..., 0]
 
     # The five operations

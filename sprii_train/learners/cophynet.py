@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sprii_envs.arguments import check, choice, instance, integer
+from sprii_train.cophy.towers import packed, spread
 from sprii_train.cophy.windows import ObjectWindows, at_source, check_windows
 from sprii_train.protocol import Batch, Codes, self_loss
 
@@ -131,9 +132,8 @@ class CoPhyNet(nn.Module):
         if given >= w.query_poses.shape[1]:
             raise ValueError(f"a query has {w.query_poses.shape[1]} frames; legal: more than the {given} given")
         used = w.seen.any(-1)
-        codes = w.poses.new_zeros(*w.seen.shape, self.config.width)
-        codes[used] = self.history(w.poses[used].float(), w.seen[used]).to(codes.dtype)
-        told = at_source(codes, w)
+        codes = self.history(packed(w.poses, used).float(), packed(w.seen, used)).to(w.poses.dtype)
+        told = at_source(spread(codes.flatten(1), used).unflatten(-1, codes.shape[1:]), w)
         own = (told if w.video.ndim == 2 else told.mean(2)) * w.active.unsqueeze(-1)  # of several supports: their mean
         moves = (~w.still[:, given:]).to(w.positions.dtype)
         outcome = Outcome(w.positions[:, given:], moves, w.active, w.focal)

@@ -20,7 +20,7 @@ from sprii_envs.arguments import check, instance, integer
 from sprii_train import distributed
 from sprii_train.learners.scaling import Scales, check_fitted, checked_history
 from sprii_train.modules import own_rows
-from sprii_train.protocol import Batch, Codes, Windows, self_loss
+from sprii_train.protocol import Batch, Codes, Windows, moved, self_loss
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class DALI(nn.Module):
         if not self.training:
             last = c.history - 1
             return Batch(tokens, states[:, last], actions[:, last:], states[:, last + 1 :], windows.labels)
-        at, every = self._ends(rows).to(tokens.device), torch.arange(rows, device=tokens.device)
+        at, every = moved(self._ends(rows), tokens.device), torch.arange(rows, device=tokens.device)
         slots = (torch.arange(c.history, device=tokens.device) + at[:, None] - (c.history - 1)).clamp(min=0)
         prefix = tokens[every[:, None], slots]
         taken = torch.arange(c.history, device=tokens.device) < c.history - 1  # the last token has no action yet

@@ -19,7 +19,7 @@ from sprii_train.fields.environments import EnvironmentWindows
 from sprii_train.fields.rings import RingWeights, ring_network
 from sprii_train.fields.rolling import Solver, restarts, rolled
 from sprii_train.fields.windows import FieldWindows
-from sprii_train.protocol import Batch, Codes, self_loss
+from sprii_train.protocol import Batch, Codes, demand, self_loss
 
 SLOPE = 0.5
 """That every Swish begins with."""
@@ -128,14 +128,16 @@ class Forecaster(nn.Module):
         if found != shape:
             names = " (frames, points)" if len(shape) == 2 else " (points,)"
             raise ValueError(f"{name} was made for {what} of shape {shape}{names}, got {found}")
-        if not fields.isfinite().all():
-            raise ValueError(f"{name}: the {what} are not finite; legal: finite numbers")
+        demand(fields.isfinite(), what, lambda: f"{name}: the {what} are not finite; legal: finite numbers")
         apart = (fields[..., 0] - fields[..., -1]).abs()
-        if (apart > ENDS * fields.abs().amax(-1)).any():
-            raise ValueError(
+        demand(
+            apart <= ENDS * fields.abs().amax(-1),
+            f"the ends of {what}",
+            lambda: (
                 f"{name}: the ends of {what} differ by up to {float(apart.max()):g}; legal: the last point is the "
                 "first again, for fields lie on a ring"
-            )
+            ),
+        )
         return fields
 
     # Operations of a learner
@@ -145,13 +147,13 @@ class Forecaster(nn.Module):
         return current
 
     def predict(self, z_s: Tensor, z_p: Tensor, u: tuple[Tensor, Tensor] | None) -> Tensor:
-        """First frames and codes → trajectories (B, T, X); `u` are the true ones, and restarts (B, frames) there."""
+        """First frames and codes → trajectories (B, T, X); `u`: true ones, and restarts (B, frames) on the CPU."""
         self.rings("first frames", z_s, self.config.points)
         if z_p.shape != (legal := (len(z_s), self.config.code)):
             raise ValueError(f"{type(self).__name__} got codes of shape {tuple(z_p.shape)}; legal: {legal}")
         if u is None:
             return self.forecast(z_s.unsqueeze(1), z_p)
-        return self.forecast(u[0], z_p, u[1][0].nonzero().flatten().cpu())
+        return self.forecast(u[0], z_p, u[1][0].nonzero().flatten())
 
     def task_loss(self, prediction: Tensor, y: Tensor) -> Tensor:
         """Mean squared error, (B,)."""
@@ -192,17 +194,16 @@ class PerEnvironment(Forecaster):
             raise ValueError(f"{type(self).__name__} learns a code per system; legal in training: EnvironmentWindows")
         c, (seed, step) = self.config, self.forced_at
         starts = restarts(c.frames, c.forcing * 0.99 ** (step // c.forcing_every), seed, step)
-        mask = torch.zeros(len(fields), c.frames, dtype=torch.bool, device=fields.device)
+        mask = torch.zeros(len(fields), c.frames, dtype=torch.bool)  # on the CPU, which rolls by it
         mask[:, starts] = True
         return Batch(history=windows.systems, current=fields[:, 0], u=(fields, mask), y=fields)
 
     def encode_history(self, history: Tensor) -> Tensor:
         """Systems (B,) → their codes; trajectories (B, T, X) → codes adapted to them."""
         if history.ndim == 1:
-            if history.is_floating_point() or ((history < 0) | (history >= len(self.codes))).any():
-                raise ValueError(
-                    f"{type(self).__name__} has codes of the systems 0 to {len(self.codes) - 1}, got {history.tolist()}"
-                )
+            name, most = type(self).__name__, len(self.codes) - 1
+            legal = (history >= 0) & (history <= most) & (not history.is_floating_point())
+            demand(legal, "systems", lambda: f"{name} has codes of the systems 0 to {most}, got {history.tolist()}")
             return self.codes[history]
         self.rings("histories", history, self.config.frames, self.config.points)
         return self.adapt(history, self.start.detach().expand(len(history), -1))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sprii_envs.arguments import check, instance, integer, integers
 from sprii_train import distributed
 from sprii_train.fields.windows import FieldWindows
-from sprii_train.protocol import Batch, Codes
+from sprii_train.protocol import Batch, Codes, moved
 
 SHARPNESS = 10.0
 """β of Softplus."""
@@ -115,7 +115,7 @@ class NOD(nn.Module):
             raise ValueError(f"NOD was made for trajectories of shape {(c.frames, c.points)}, got {found}")
         y, u = windows.fields.flatten(1), None
         if self.training:
-            u = self._queries(len(y)).to(y.device)
+            u = moved(self._queries(len(y)), y.device)
             y = y.gather(1, u)
         return Batch(history=windows.conditions, current=windows.fields[:, 0], u=u, y=y)
 

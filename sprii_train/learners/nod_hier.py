@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sprii_envs.arguments import check, flag, instance, integer, integers
-from sprii_train.protocol import Batch, Codes, self_loss
+from sprii_train.protocol import Batch, Codes, demand, moved, self_loss
 
 FIELDS = 2
 INTERVAL = 0.1
@@ -44,7 +44,7 @@ class ChainWindows(NamedTuple):
 
     def to(self, device: torch.device | str) -> "ChainWindows":
         """The same windows on a device."""
-        return ChainWindows(*(field.to(device) for field in self))
+        return ChainWindows(*(moved(field, device) for field in self))
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _waves(side: int, modes: int, device: torch.device) -> tuple[Tensor, Tensor]
     last = torch.cat([angle.cos(), -angle.sin()], dim=1)
     cos, sin = turned.cos(), turned.sin()
     first = torch.cat([torch.cat([cos, sin], dim=1), torch.cat([-sin, cos], dim=1)])
-    return tuple((part / math.sqrt(side)).float().to(device) for part in (last, first))  # type: ignore[return-value]
+    return tuple(moved((part / math.sqrt(side)).float(), device) for part in (last, first))  # type: ignore[return-value]
 
 
 class NODHier(nn.Module):
@@ -221,10 +221,11 @@ class NODHier(nn.Module):
         for name, found, legal in (("codes", code, (b, self.config.latent)), ("heads", head, (b,))):
             if found.shape != legal:
                 raise ValueError(f"{name} have shape {tuple(found.shape)}; legal: {legal}, a row for each frame")
-        if head.is_floating_point() or ((head < 0) | (head >= known)).any():
-            raise ValueError(
-                f"heads are {head.tolist()}; legal: 0 to {known - 1}, positions in the heads {self.config.heads}"
-            )
+        demand(
+            (head >= 0) & (head < known) & (not head.is_floating_point()),
+            "heads",
+            lambda: f"heads are {head.tolist()}; legal: 0 to {known - 1}, positions in the heads {self.config.heads}",
+        )
         told = torch.cat([code, F.one_hot(head, len(self.config.heads)).to(code.dtype)], dim=1)
         over = told[:, :, None, None].expand(-1, -1, *frame.shape[-2:])
         x = self.lift(self.placed(torch.cat([frame, over], dim=1)))

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from sprii_envs.arguments import check, choice, instance, integer, number
-from sprii_train.cophy.losses import ObjectLosses
+from sprii_train.cophy.losses import ObjectLosses, variance
 from sprii_train.cophy.towers import (
     CurrentTower,
     Given,
@@ -37,7 +37,7 @@ from sprii_train.cophy.towers import (
 from sprii_train.cophy.windows import GIVEN, ObjectWindows, check_windows
 from sprii_train.distributed import gather
 from sprii_train.objectives import sigreg, sigreg_directions
-from sprii_train.protocol import Batch, Codes, self_loss
+from sprii_train.protocol import Batch, Codes, moved, self_loss
 
 Context = Literal["split", "monolithic"]
 
@@ -149,12 +149,8 @@ class ObjectJEPA(ObjectLosses):
         """Self prediction of all active objects + λ_reg·SIGReg."""
         own = self_loss(self, batch, codes)  # pyright: ignore[reportArgumentType]  (its windows are of objects)
         regularizer = self.regularizer(batch)
-        active = batch.y.active[:, None].expand(batch.y.x.shape[:3])
-        parts = {
-            "self": own,
-            "sigreg": regularizer,
-            "target_variance": batch.y.x.detach()[active].float().var(0).mean(),
-        }
+        spread_out = variance(batch.y.x.detach(), batch.y.active[:, None].expand(batch.y.x.shape[:3]))
+        parts = {"self": own, "sigreg": regularizer, "target_variance": spread_out.mean()}
         return own + self.config.sigreg_weight * regularizer, parts
 
     def regularizer(self, batch: Batch) -> Tensor:
@@ -164,9 +160,10 @@ class ObjectJEPA(ObjectLosses):
         slot = gather(batch.y.slot.masked_fill(~batch.y.active, -1).flatten()).long()
         seed, step = self.directions_at
         directions = sigreg_directions(z.shape[-1], self.config.sigreg_slices, seed=seed, step=step, device=z.device)
+        slot = slot.cpu()  # the one wait for a device: how many rows each test has is the host's to know
         slots, counts = slot.unique(return_counts=True)
         tested = [
-            sigreg(z[slot == one].transpose(0, 1), directions, gathered=True)
+            sigreg(z[moved((slot == one).nonzero()[:, 0], z.device)].transpose(0, 1), directions, gathered=True)
             for one in slots[(slots >= 0) & (counts > 1)].tolist()
         ]
         return torch.stack(tested).mean() if tested else z.sum() * 0.0
@@ -203,4 +200,4 @@ class ObjectJEPA(ObjectLosses):
 
 def _three(x: Tensor) -> Tensor:
     """First, middle and last time of (B, T, …)."""
-    return x[:, [0, (x.shape[1] - 1) // 2, x.shape[1] - 1]]
+    return torch.stack([x[:, 0], x[:, (x.shape[1] - 1) // 2], x[:, -1]], dim=1)

@@ -39,10 +39,11 @@ from sprii_train.cophy.towers import (
     fixed_vector,
     joined,
     others,
+    packed,
     spread,
 )
 from sprii_train.cophy.windows import GIVEN, ObjectWindows, check_windows
-from sprii_train.protocol import Batch, Codes, self_loss
+from sprii_train.protocol import Batch, Codes, demand, self_loss
 
 FLOOR = 1e-3
 """Least SD of a feature."""
@@ -248,8 +249,9 @@ class ObjectRSSM(ObjectLosses):
         """Project everything once; ValueError for windows that `check_windows` refuses, and without statistics."""
         w = windows
         check_windows(w, features=self.config.features)
-        if self.training and not self.fitted:
-            raise ValueError("features are not z-scored yet; legal: to call fit_statistics before training")
+        if self.training:
+            why = "features are not z-scored yet; legal: to call fit_statistics before training"
+            demand(self.fitted > 0, "statistics", lambda: why)
         ab, cd = embedded(self.projected, w)
         given, future = cd[:, :GIVEN], cd[:, GIVEN:]
         noise = self.noise(*cd.shape[:3])
@@ -265,7 +267,7 @@ class ObjectRSSM(ObjectLosses):
         if self.config.context == "split":
             return self.history(history).flatten(1)
         full, rows = history.seen.any(-1), torch.arange(len(history.seen), device=history.seen.device)[:, None]
-        after = spread(self.after(history.x[full], history.seen[full]).flatten(1), full)
+        after = spread(self.after(packed(history.x, full), packed(history.seen, full)).flatten(1), full)
         after = after.unflatten(-1, (history.seen.shape[2], -1))[rows, history.video, history.place]
         asked = history.given + self.segments[1]
         return self.resumed(after * history.active[..., None], asked, history.active).flatten(1)

@@ -26,7 +26,7 @@ from sprii_envs.arguments import check, choice, instance, integer, integers, num
 from sprii_train.learners.encoders import Kind, history_encoder, recurrent_states
 from sprii_train.learners.stems import FrameNorm, ImageStem, causal_frames
 from sprii_train.modules import dropout, perceptron
-from sprii_train.protocol import Batch, Codes, Windows, each, self_loss
+from sprii_train.protocol import Batch, Codes, Windows, each, moved, self_loss
 
 
 class ContextQueries(NamedTuple):
@@ -40,7 +40,7 @@ class ContextQueries(NamedTuple):
 
     def to(self, device: torch.device | str) -> "ContextQueries":
         """The same queries on a device."""
-        return each(self, lambda tensor: tensor.to(device))
+        return each(self, lambda tensor: moved(tensor, device))
 
 
 @dataclass(frozen=True)
@@ -173,11 +173,11 @@ class Reference(nn.Module):
         trained = self.config.horizons
         if not trained[0] <= min(horizons) <= max(horizons) <= min(trained[-1], u.shape[1]):
             raise ValueError(f"horizons are {horizons}; legal: {trained[0]} to {min(trained[-1], u.shape[1])}")
-        steps = torch.tensor(horizons, device=u.device)
-        ahead = recurrent_states(self.future, u)[:, steps - 1]
+        states = recurrent_states(self.future, u)
+        ahead = torch.stack([states[:, h - 1] for h in horizons], dim=1)
         known = (z_p != 0).any(-1, keepdim=True)
         b, k = len(u), len(horizons)
-        horizon = torch.tensor([nearest(h, trained) for h in horizons], device=u.device)
+        horizon = moved(torch.tensor([nearest(h, trained) for h in horizons]), u.device)
         context = torch.cat([z_p, z_s, known], dim=-1)[:, None].expand(b, k, -1)
         return self.predictor(torch.cat([context, ahead, horizon.expand(b, k, -1)], dim=-1))
 

@@ -34,7 +34,7 @@ from sprii_envs.arguments import check, choice, instance, integer, number
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.learners.object_rssm import FLOOR, LEAST, Normal, State, balanced_divergence
 from sprii_train.modules import perceptron
-from sprii_train.protocol import Batch, Codes, Windows, self_loss
+from sprii_train.protocol import Batch, Codes, Windows, demand, self_loss
 
 
 class Future(NamedTuple):
@@ -164,8 +164,9 @@ class RSSM(JEPA):
 
     def prepare(self, windows: Windows) -> Batch:
         """Embed everything once; ValueError in training without statistics."""
-        if self.training and not self.fitted:
-            raise ValueError("observations are not standardised yet; legal: to call fit_statistics before training")
+        if self.training:
+            why = "observations are not standardised yet; legal: to call fit_statistics before training"
+            demand(self.fitted > 0, "statistics", lambda: why)
         batch = super().prepare(windows)
         features = (self.observations(windows.future_observations) - self.mean) / self.sd
         return batch._replace(u=Future(batch.u, self.noise(batch.u)), y=Targets(features, batch.y))

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from sprii_envs.standardiser import Standardiser
-from sprii_train.protocol import Windows
+from sprii_train.protocol import Windows, demand
 
 
 class Scales(nn.Module):
@@ -43,10 +43,16 @@ class Scales(nn.Module):
 
 def check_fitted(learner: nn.Module, *moments: Tensor | tuple[Tensor, Tensor]) -> None:
     """ValueError in training mode while every (mean, SD), (2, …), is 0 and 1 as at first: nothing was fitted."""
-    if learner.training and not any(mean.any() or (sd != 1).any() for mean, sd in moments):
-        raise ValueError(
-            f"{type(learner).__name__} has taken no statistics and would train on raw numbers; call its "
-            "fit_statistics(windows) with training windows first"
+    if learner.training:
+        name = type(learner).__name__
+        told = torch.stack([mean.any() | (sd != 1).any() for mean, sd in moments]).any()
+        demand(
+            told,
+            f"{name}'s statistics",
+            lambda: (
+                f"{name} has taken no statistics and would train on raw numbers; call its fit_statistics(windows) "
+                "with training windows first"
+            ),
         )
 
 

@@ -158,6 +158,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     print(said)
     assert "2 of 4 updates ran; 0 differ by more than 0.001" in said
     assert "d-clean, quick: jepa, " in said
+    assert "No update ran on CUDA: it is untested here." in said
     told = json.loads(file.read_text(encoding="utf-8"))
     assert [(row["settings"], row["preset"]) for row in told["presets"]] == [
         (["d-clean"], "smoke"),
