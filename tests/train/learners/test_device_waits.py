@@ -84,6 +84,7 @@ def every_case() -> Iterator[tuple[str, str]]:
             yield name, arm
 
 
+@pytest.mark.slow  # the settings' own, above, are the default run's
 @pytest.mark.parametrize(("name", "arm"), [*every_case()])
 def test_an_update_of_every_learner_waits_once(poke_bank: Bank, name: str, arm: str):
     recipe = EVERY_RECIPE[arm]
