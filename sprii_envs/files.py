@@ -43,7 +43,26 @@ def absolute(path: StrPath) -> Path:
 
     FileError for what is no text or path, or has a NUL character, which no file has.
     """
-    return Path(os.path.abspath(_checked(path)))
+    return plain(Path(_checked(path)).absolute())
+
+
+def plain(path: StrPath) -> Path:
+    """The path without `..` behind a folder: where the system follows it to, and as text behind what is not there.
+
+    So `absent/../bank` is `bank`, for a writer that makes folders and for whoever reads it later. FileError as of
+    `absolute`.
+    """
+    made = Path()
+    for part in Path(_checked(path)).parts:
+        if part != "..":
+            made /= part
+        elif made.is_symlink():
+            made = Path(os.path.realpath(made)).parent
+        elif made.name not in ("", ".."):
+            made = made.parent
+        elif not made.root:
+            made /= part
+    return made
 
 
 def _checked(path: object) -> str:
@@ -306,7 +325,7 @@ def lock(
     Raises:
         error: it is held and `wait` is false, or it is a link or no plain file.
     """
-    path = Path(path)
+    path = plain(path)
     if fcntl is None:
         yield
         return

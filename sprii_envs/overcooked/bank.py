@@ -14,7 +14,7 @@ from sprii_envs.arguments import check, instance, integer
 from sprii_envs.banks import RecordedBank, Recording, StoreError, StreamSpec
 from sprii_envs.banks.recorded import MANIFEST
 from sprii_envs.banks.store import ranges_in
-from sprii_envs.files import StrPath
+from sprii_envs.files import StrPath, absolute
 from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import Game
 from sprii_envs.overcooked.partners.roster import Roster
@@ -165,7 +165,7 @@ def open_histories(folder: StrPath, protocol: HistoryProtocol, partners: Roster,
         StoreError: if it is of another protocol, of other partners, made otherwise, or damaged; or if something else
             is in the folder.
     """
-    place = Path(folder)
+    place = absolute(folder)
     if not (place / MANIFEST).exists():
         if place.exists() and not (place.is_dir() and not any(place.iterdir())):
             raise StoreError(f"{place} is no bank of histories, but not empty; legal: a new or empty folder")

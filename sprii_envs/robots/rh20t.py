@@ -98,7 +98,7 @@ def import_rh20t(
         "seed": seed,
         "scenes": hashlib.sha256("\n".join(names).encode()).hexdigest(),
     }
-    if (Path(path) / MANIFEST).exists():  # which needs no survey
+    if (files.absolute(path) / MANIFEST).exists():  # which needs no survey
         return record_episodes(path, layout.streams, origin, 0, 0, lambda recording: (_ for _ in ()), progress)
     read_one = functools.partial(_read, folder, layout)
     dropped = _surveyed(folder, layout, names, workers, progress)

@@ -313,6 +313,7 @@ class Export:
     def run(self) -> None:
         """Write with a progress bar."""
         from sprii_envs.banks import open_store
+        from sprii_envs.files import plain
 
         options = {"cophy": ("size", "workers"), "lerobot": ("fps", "task", "exact", "unseal"), "lance": ("unseal",)}
         for name in dict.fromkeys(option for several in options.values() for option in several):
@@ -321,6 +322,8 @@ class Export:
                 raise ValueError(f"--{name} is not of {self.data}; legal: of {told}")
         check_workers(self.workers)
         check_text("path", self.path)
+        if "://" not in self.path:
+            self.path = str(plain(self.path))
         store = open_store(self.bank)
         with _bar() as progress:
             count = self._write(store, progress)

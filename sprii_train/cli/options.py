@@ -4,13 +4,25 @@ import os
 import shlex
 import sys
 import traceback
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Literal
 
 from sprii_envs.arguments import WORKERS, integer
+from sprii_envs.files import plain
 
 PresetName = Literal["smoke", "quick", "paper"]
 LauncherName = Literal["local", "slurm", "ray"]
+
+
+def without_detours(command: object) -> None:
+    """Every path of a command as `sprii_envs.files.plain` reads it, so that what is written is found again there."""
+    for field in fields(command):  # type: ignore[arg-type]
+        value = getattr(command, field.name)
+        if isinstance(value, Path):
+            setattr(command, field.name, plain(value))
+        elif is_dataclass(value):
+            without_detours(value)
 
 
 def check_folder(path: Path) -> None:

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -227,6 +228,26 @@ def test_paths_mean_the_same_elsewhere(tmp_path: Path, monkeypatch: pytest.Monke
     path = files.absolute("x")
     monkeypatch.chdir("/")
     assert path == tmp_path / "x"
+
+
+def test_a_path_without_detours_is_where_the_system_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `os.path.realpath` follows it, whatever is a link, a folder, a file or absent."""
+    (tmp_path / "a/b/c").mkdir(parents=True)
+    (tmp_path / "a/file").touch()
+    for link, target in (("a/here", "b"), ("a/b/up", "../.."), ("a/b/away", tmp_path / "a/b/c"), ("a/gone", "no")):
+        (tmp_path / link).symlink_to(target)
+    monkeypatch.chdir(tmp_path / "a")
+    rng = random.Random(0)
+    parts = ("..", "..", "..", "here", "up", "away", "gone", "b", "c", "a", "file", "absent", ".")
+    for _ in range(2000):
+        path = "/".join(rng.choice(parts) for _ in range(rng.randint(1, 7)))
+        found = files.plain(path)
+        assert os.path.realpath(found) == os.path.realpath(path) == os.path.realpath(files.absolute(path)), path
+        assert ".." not in "/".join(found.parts).lstrip("./"), path
+        assert ".." not in files.absolute(path).parts
+    assert files.plain("absent/../x") == Path("x")
+    assert files.plain("/../x") == Path("/x")
+    assert files.plain("../../x") == Path("../../x")
 
 
 def test_waiting_for_a_lock_ends_when_it_is_free(tmp_path: Path) -> None:

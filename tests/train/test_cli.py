@@ -820,7 +820,7 @@ def test_reproduce_lists_every_label_with_what_it_would_cost(monkeypatch, capsys
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ((), "say what to reproduce: sprii reproduce --list names it"),
+        ((), "target is '': say what to reproduce; legal: what sprii reproduce --list names"),
         (
             ("tab:refinement",),
             "unknown table or figure 'tab:refinement'; did you mean 'tab:refinement-full'? legal names: all, ",
