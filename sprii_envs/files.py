@@ -433,16 +433,34 @@ def read_folder(folder: StrPath, read: Callable[[], T], error: type[ValueError] 
         error: what `read` raises of a folder that stayed the same; the folder never does.
     """
     for _ in range(100):
-        before = revision(folder)
-        try:
-            result = read()
-        except error:
+        with _kept_open(folder) as held:
+            before = revision(held)
+            try:
+                result = read()
+            except error:
+                if revision(folder) == before:
+                    raise
+                continue
             if revision(folder) == before:
-                raise
-            continue
-        if revision(folder) == before:
-            return result
+                return result
     raise error(f"{os.fspath(folder)} changes all the time: it cannot be read while something writes to it")
+
+
+@contextlib.contextmanager
+def _kept_open(folder: StrPath) -> Iterator[StrPath | int]:
+    """A descriptor: while it is open no other folder gets this one's number, so that a second successor is told apart.
+
+    The path where there is nothing, or on a system that opens no folders.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))  # a pipe would wait for a writer
+    except OSError:
+        yield folder
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def sync(path: StrPath) -> None:

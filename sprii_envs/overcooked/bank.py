@@ -14,12 +14,13 @@ from sprii_envs.arguments import check, instance, integer
 from sprii_envs.banks import RecordedBank, Recording, StoreError, StreamSpec
 from sprii_envs.banks.recorded import MANIFEST
 from sprii_envs.banks.store import ranges_in
-from sprii_envs.files import StrPath, absolute
+from sprii_envs.files import StrPath, absolute, revision
 from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import Game
 from sprii_envs.overcooked.partners.roster import Roster
 
 COLUMNS = ("observations", "actions", "partner_actions", "rewards")
+_OBSERVATIONS = "observations.u8"
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,10 @@ class HistoryBank(RecordedBank):
     def __init__(self, path: StrPath, *, verify: bool = False) -> None:
         """Open the bank in a folder; StoreError naming the file that is missing, damaged or of another format."""
         super().__init__(path, verify=verify)
+
+    def _open(self, verify: bool) -> None:
+        super()._open(verify)
+        self._observed = revision(self.path / _OBSERVATIONS)
         try:
             told = self.origin["protocol"]
             self.protocol = HistoryProtocol(**{**told, "game": Game(**told["game"])})
@@ -146,7 +151,13 @@ class HistoryBank(RecordedBank):
         offsets = self._offsets[column]
         where = ranges_in(self.name, self.table, self._order, column, 0, episodes, starts, length)
         found = np.empty((len(where.rows), length, *values.shape[1:]), values.dtype)
-        with open(self.path / "observations.u8", "rb", buffering=0) as file:
+        try:
+            file = open(self.path / _OBSERVATIONS, "rb", buffering=0)
+        except OSError as error:
+            raise StoreError(f"{self.path / _OBSERVATIONS} cannot be read: {error.strerror}; {self.REMEDY}") from error
+        with file:
+            if revision(file.fileno()) != self._observed:
+                raise StoreError(f"{self.path} holds another bank than when it was opened; open it again")
             for window, entry in zip(found, offsets[where.rows] + where.begins, strict=True):
                 file.seek(int(entry) * values[0].nbytes)
                 if file.readinto(window.reshape(-1).data) != window.nbytes:

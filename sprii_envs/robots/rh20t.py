@@ -109,7 +109,10 @@ def import_rh20t(
     chosen = [name for name in names if name not in dropped]
     if not chosen:
         kinds = ", ".join(f"{count} {kind}" for kind, count in _kinds(dropped).items())
-        raise PublishedError(f"{folder}: no task has {LEAST} scenes that can be used; left out: {kinds}")
+        name, left = next(iter(dropped.items()))
+        raise PublishedError(
+            f"{folder}: no task has {LEAST} scenes that can be used; left out: {kinds}, such as {name}: {left.reason}"
+        )
     if len(splits) < (least := fewest()):
         warnings.warn(
             f"{told(splits)}: a validation and a test split need {least} tasks of {LEAST} good scenes at least",

@@ -19,7 +19,7 @@ import numpy as np
 
 from sprii_envs.arguments import WORKERS, integer
 from sprii_envs.banks import StoreError
-from sprii_envs.files import absolute, lock
+from sprii_envs.files import lock
 from sprii_envs.overcooked.bank import (
     COLUMNS,
     HistoryBank,
@@ -68,7 +68,7 @@ def build_histories(
         StoreError: if the folder holds another bank, a damaged one or something else, or if what is there of a run is
             damaged.
     """
-    folder, partners, made = absolute(folder), roster_of(partners), made_with(protocol)
+    folder, partners, made = Path(folder), roster_of(partners), made_with(protocol)
     config = replace(EGO, kitchens=protocol.kitchens)
     if protocol.kitchens % config.minibatches:
         raise ValueError(f"kitchens is {protocol.kitchens}; legal: a multiple of {config.minibatches}")

@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -123,6 +124,29 @@ def test_what_is_read_of_a_folder_is_of_one_folder(tmp_path: Path) -> None:
         files.read_folder(path, lambda: files.read_json(path / "c"))
     with pytest.raises(files.FileError, match="changes all the time"):
         files.read_folder(path, lambda: os.utime(path, ns=(0, time.monotonic_ns())))
+
+
+def test_a_folder_that_was_replaced_twice_is_read_again(tmp_path: Path) -> None:
+    """By one of the same size and times, as `cp -a` makes it: file systems give it the number of the first."""
+    path, read = tmp_path / "folder", []
+
+    def make(content: str) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir()
+        (path / "a").write_text(content)
+        os.utime(path, ns=(0, 0))
+
+    def reading() -> str:
+        read.append((path / "a").read_text())
+        if len(read) == 1:
+            make("between")
+            read.append((path / "a").read_text())
+            make("last")
+        return read[-1]
+
+    make("first")
+    assert files.read_folder(path, reading) == "last"
+    assert read == ["first", "between", "last"]
 
 
 def test_a_failed_write_leaves_what_was(tmp_path: Path) -> None:
