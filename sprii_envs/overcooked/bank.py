@@ -2,8 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -151,18 +153,24 @@ class HistoryBank(RecordedBank):
         offsets = self._offsets[column]
         where = ranges_in(self.name, self.table, self._order, column, 0, episodes, starts, length)
         found = np.empty((len(where.rows), length, *values.shape[1:]), values.dtype)
-        try:
-            file = open(self.path / _OBSERVATIONS, "rb", buffering=0)
-        except OSError as error:
-            raise StoreError(f"{self.path / _OBSERVATIONS} cannot be read: {error.strerror}; {self.REMEDY}") from error
-        with file:
-            if revision(file.fileno()) != self._observed:
-                raise StoreError(f"{self.path} holds another bank than when it was opened; open it again")
+        with self._observations_file() as file:
             for window, entry in zip(found, offsets[where.rows] + where.begins, strict=True):
                 file.seek(int(entry) * values[0].nbytes)
                 if file.readinto(window.reshape(-1).data) != window.nbytes:
                     raise StoreError(f"{file.name} is damaged: shorter than its manifest says; {self.REMEDY}")
         return found
+
+    @contextmanager
+    def _observations_file(self) -> Iterator[FileIO]:
+        """That of the bank that was opened; StoreError if another has taken its place."""
+        place = self.path / _OBSERVATIONS
+        try:
+            with open(place, "rb", buffering=0) as file:
+                if revision(file.fileno()) != self._observed:
+                    raise StoreError(f"{self.path} holds another bank than when it was opened; open it again")
+                yield file
+        except OSError as error:
+            raise StoreError(f"{place} cannot be read: {error.strerror}; {self.REMEDY}") from error
 
     def _whole(self, name: str) -> NDArray[Any]:
         entries = self.stream(name).values

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import FlagCreatePairsOff, Positional, subcommand
 
 from sprii_envs.arguments import integer
-from sprii_train.cli.options import check_text, check_workers, load_plugin
+from sprii_train.cli.options import as_options, check_text, check_workers, load_plugin
 from sprii_train.terminal import console
 
 if TYPE_CHECKING:
@@ -255,18 +255,13 @@ class Import:
 
     def _read_rh20t(self, progress: "Progress") -> "RecordedBank":
         import os
-        import re
 
         from sprii_envs.robots.rh20t import import_rh20t
 
         check_workers(self.workers)
         given = {name: getattr(self, name) for name in _OPTIONS["rh20t"] if getattr(self, name) is not None}
-        try:
+        with as_options("Layout"):
             return import_rh20t(self.source, self.path, **{"workers": os.cpu_count() or 1, **given}, progress=progress)
-        except ValueError as error:
-            if (field := re.match(r"Layout\.(\w+)", str(error))) is None:
-                raise
-            raise ValueError(f"--{field[1].replace('_', '-')}{str(error)[field.end() :]}") from None
 
 
 def _labels(file: Path) -> object:

@@ -106,9 +106,7 @@ LINES = [
         {"data": "rh20t", "source": "RH20T_cfg1", "path": "new", "size": "16", "workers": "1"},
         "imageio_ffmpeg",
     ),
-    Line(
-        ("bank", "export"), bank.Export, {"data": "cophy", "bank": "balls", "path": "new", "workers": "1"}, "mujoco"
-    ),
+    Line(("bank", "export"), bank.Export, {"data": "cophy", "bank": "balls", "path": "new", "workers": "1"}, "mujoco"),
     Line(("bank", "export"), bank.Export, {"data": "lerobot", "bank": "bank", "path": "new"}, "av"),
     Line(("bank", "export"), bank.Export, {"data": "lance", "bank": "bank", "path": "new"}, "lance"),
     Line(("bank", "info"), bank.Info, {"path": "bank"}),

@@ -144,9 +144,7 @@ def test_a_file_of_a_report_is_the_old_or_the_new(kept: Kept, tmp_path: Path) ->
 
 @pytest.mark.parametrize("how", [exchanged, removed], ids=lambda how: how.__name__)
 @pytest.mark.parametrize("kept", NEVER_OVER, ids=str)
-def test_a_reader_of_a_bank_that_is_moved_in(
-    kept: Kept, how: Callable[[Path, Path], None], tmp_path: Path
-) -> None:
+def test_a_reader_of_a_bank_that_is_moved_in(kept: Kept, how: Callable[[Path, Path], None], tmp_path: Path) -> None:
     for seed in (0, 1):
         kept.write(tmp_path / f"made-{seed}" / NAME, seed)
 
