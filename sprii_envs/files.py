@@ -43,7 +43,26 @@ def absolute(path: StrPath) -> Path:
 
     FileError for what is no text or path, or has a NUL character, which no file has.
     """
-    return Path(os.path.abspath(_checked(path)))
+    return plain(Path(_checked(path)).absolute())
+
+
+def plain(path: StrPath) -> Path:
+    """The path without `..` behind a folder: where the system follows it to, and as text behind what is not there.
+
+    So `absent/../bank` is `bank`, for a writer that makes folders and for whoever reads it later. FileError as of
+    `absolute`.
+    """
+    made = Path()
+    for part in Path(_checked(path)).parts:
+        if part != "..":
+            made /= part
+        elif made.is_symlink():
+            made = Path(os.path.realpath(made)).parent
+        elif made.name not in ("", ".."):
+            made = made.parent
+        elif not made.root:
+            made /= part
+    return made
 
 
 def _checked(path: object) -> str:
@@ -306,7 +325,7 @@ def lock(
     Raises:
         error: it is held and `wait` is false, or it is a link or no plain file.
     """
-    path = Path(path)
+    path = plain(path)
     if fcntl is None:
         yield
         return
@@ -414,16 +433,34 @@ def read_folder(folder: StrPath, read: Callable[[], T], error: type[ValueError] 
         error: what `read` raises of a folder that stayed the same; the folder never does.
     """
     for _ in range(100):
-        before = revision(folder)
-        try:
-            result = read()
-        except error:
+        with _kept_open(folder) as held:
+            before = revision(held)
+            try:
+                result = read()
+            except error:
+                if revision(folder) == before:
+                    raise
+                continue
             if revision(folder) == before:
-                raise
-            continue
-        if revision(folder) == before:
-            return result
+                return result
     raise error(f"{os.fspath(folder)} changes all the time: it cannot be read while something writes to it")
+
+
+@contextlib.contextmanager
+def _kept_open(folder: StrPath) -> Iterator[StrPath | int]:
+    """A descriptor: while it is open no other folder gets this one's number, so that a second successor is told apart.
+
+    The path where there is nothing, or on a system that opens no folders.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))  # a pipe would wait for a writer
+    except OSError:
+        yield folder
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def sync(path: StrPath) -> None:

@@ -90,7 +90,8 @@ def build(
     a protocol that cannot be built or recorded: with a behaviour that is not registered, say (`banks.register`).
     """
     workers = integer("workers", workers, least=1, most=WORKERS)
-    place, path = files.absolute(path), Path(os.path.realpath(path))
+    place = files.absolute(path)
+    path = Path(os.path.realpath(place))
     with _disk_errors(path):
         if _finished(protocol, path, overwrite):
             with contextlib.suppress(BankError, OSError):  # what cannot be cleared up holds no reader up

@@ -102,7 +102,7 @@ def build_generated(
     """
     workers = integer("workers", workers, least=1, most=WORKERS)
     plan = protocol.plan()
-    if not (Path(path) / MANIFEST).exists():
+    if not (files.absolute(path) / MANIFEST).exists():
         protocol.check()
 
     def episodes(recording: Recording) -> Episodes:
@@ -159,7 +159,7 @@ def record_episodes(
 
 def _opened(path: files.StrPath, origin: dict[str, Any]) -> RecordedBank | None:
     """The bank of this origin at `path`, or None where there is none; StoreError for another."""
-    if not (Path(path) / MANIFEST).exists():
+    if not (files.absolute(path) / MANIFEST).exists():
         return None
     bank, wanted = RecordedBank(path), json.loads(json.dumps(origin))
     if bank.origin != wanted:

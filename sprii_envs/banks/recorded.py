@@ -124,6 +124,10 @@ class RecordedBank(ArrayStore):
             StoreError: naming the file that is missing, damaged or of another format.
         """
         self.path = files.absolute(path)
+        files.read_folder(self.path, lambda: self._open(verify), StoreError)
+
+    def _open(self, verify: bool) -> None:
+        """All that is read of the folder, which another may replace meanwhile: then it is read again."""
         manifest, place = self._manifest(), self.path / MANIFEST
         try:
             specs = {name: StreamSpec(**{**s, "shape": tuple(s["shape"])}) for name, s in manifest["streams"].items()}
@@ -142,7 +146,10 @@ class RecordedBank(ArrayStore):
             table = EpisodeTable.load(self.path / _TABLE)
         except (OSError, ValueError) as error:
             raise StoreError(f"{self.path / _TABLE} is damaged: {error}; {self.REMEDY}") from error
-        streams = {name: _mapped(self.path / _file(name, spec), spec) for name, spec in specs.items()}
+        try:
+            streams = {name: _mapped(self.path / _file(name, spec), spec) for name, spec in specs.items()}
+        except OSError as error:  # removed since its size was looked at
+            raise StoreError(f"{error.filename} cannot be read: {error.strerror}; {self.REMEDY}") from error
         super().__init__(table, streams, sealed=sealed, name=str(self.path), fingerprint=manifest["fingerprint"])
 
     def _manifest(self) -> dict[str, Any]:

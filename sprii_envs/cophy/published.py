@@ -12,6 +12,7 @@ The pickle of predicted properties that was published beside it is not read: not
 
 import functools
 import math
+import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -187,7 +188,10 @@ def _lists(layout: Layout, splits: files.StrPath | Mapping[str, files.StrPath] |
         if len(there) != 1:
             told = f"{there[0]} and {there[1]} are both lists of it" if there else f"{folder} holds no list of it"
             legal = " or ".join(list_names(layout, names[:1])[:2])
-            raise PublishedError(f"split {split!r}: {told}; expected one, such as {legal}, or splits={{split: file}}")
+            place = "" if splits is None else f"splits is {os.fspath(splits)!r}: "
+            raise PublishedError(
+                f"{place}split {split!r}: {told}; expected one, such as {legal}, or splits={{split: file}}"
+            )
         found[split] = there[0]
     return found
 

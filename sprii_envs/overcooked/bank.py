@@ -2,8 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +16,13 @@ from sprii_envs.arguments import check, instance, integer
 from sprii_envs.banks import RecordedBank, Recording, StoreError, StreamSpec
 from sprii_envs.banks.recorded import MANIFEST
 from sprii_envs.banks.store import ranges_in
-from sprii_envs.files import StrPath
+from sprii_envs.files import StrPath, absolute, revision
 from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import Game
 from sprii_envs.overcooked.partners.roster import Roster
 
 COLUMNS = ("observations", "actions", "partner_actions", "rewards")
+_OBSERVATIONS = "observations.u8"
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,10 @@ class HistoryBank(RecordedBank):
     def __init__(self, path: StrPath, *, verify: bool = False) -> None:
         """Open the bank in a folder; StoreError naming the file that is missing, damaged or of another format."""
         super().__init__(path, verify=verify)
+
+    def _open(self, verify: bool) -> None:
+        super()._open(verify)
+        self._observed = revision(self.path / _OBSERVATIONS)
         try:
             told = self.origin["protocol"]
             self.protocol = HistoryProtocol(**{**told, "game": Game(**told["game"])})
@@ -146,12 +153,24 @@ class HistoryBank(RecordedBank):
         offsets = self._offsets[column]
         where = ranges_in(self.name, self.table, self._order, column, 0, episodes, starts, length)
         found = np.empty((len(where.rows), length, *values.shape[1:]), values.dtype)
-        with open(self.path / "observations.u8", "rb", buffering=0) as file:
+        with self._observations_file() as file:
             for window, entry in zip(found, offsets[where.rows] + where.begins, strict=True):
                 file.seek(int(entry) * values[0].nbytes)
                 if file.readinto(window.reshape(-1).data) != window.nbytes:
                     raise StoreError(f"{file.name} is damaged: shorter than its manifest says; {self.REMEDY}")
         return found
+
+    @contextmanager
+    def _observations_file(self) -> Iterator[FileIO]:
+        """That of the bank that was opened; StoreError if another has taken its place."""
+        place = self.path / _OBSERVATIONS
+        try:
+            with open(place, "rb", buffering=0) as file:
+                if revision(file.fileno()) != self._observed:
+                    raise StoreError(f"{self.path} holds another bank than when it was opened; open it again")
+                yield file
+        except OSError as error:
+            raise StoreError(f"{place} cannot be read: {error.strerror}; {self.REMEDY}") from error
 
     def _whole(self, name: str) -> NDArray[Any]:
         entries = self.stream(name).values
@@ -165,7 +184,7 @@ def open_histories(folder: StrPath, protocol: HistoryProtocol, partners: Roster,
         StoreError: if it is of another protocol, of other partners, made otherwise, or damaged; or if something else
             is in the folder.
     """
-    place = Path(folder)
+    place = absolute(folder)
     if not (place / MANIFEST).exists():
         if place.exists() and not (place.is_dir() and not any(place.iterdir())):
             raise StoreError(f"{place} is no bank of histories, but not empty; legal: a new or empty folder")

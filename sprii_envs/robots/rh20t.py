@@ -98,7 +98,7 @@ def import_rh20t(
         "seed": seed,
         "scenes": hashlib.sha256("\n".join(names).encode()).hexdigest(),
     }
-    if (Path(path) / MANIFEST).exists():  # which needs no survey
+    if (files.absolute(path) / MANIFEST).exists():  # which needs no survey
         return record_episodes(path, layout.streams, origin, 0, 0, lambda recording: (_ for _ in ()), progress)
     read_one = functools.partial(_read, folder, layout)
     dropped = _surveyed(folder, layout, names, workers, progress)
@@ -109,7 +109,10 @@ def import_rh20t(
     chosen = [name for name in names if name not in dropped]
     if not chosen:
         kinds = ", ".join(f"{count} {kind}" for kind, count in _kinds(dropped).items())
-        raise PublishedError(f"{folder}: no task has {LEAST} scenes that can be used; left out: {kinds}")
+        name, left = next(iter(dropped.items()))
+        raise PublishedError(
+            f"{folder}: no task has {LEAST} scenes that can be used; left out: {kinds}, such as {name}: {left.reason}"
+        )
     if len(splits) < (least := fewest()):
         warnings.warn(
             f"{told(splits)}: a validation and a test split need {least} tasks of {LEAST} good scenes at least",

@@ -91,7 +91,8 @@ class Layout:
         camera = CAMERAS.get(self.config) if self.camera is None else self.camera
         if not isinstance(camera, str) or not re.fullmatch(r"\w+", camera):
             legal = "a serial, as 750612070851 of cam_750612070851"
-            raise ValueError(f"Layout.camera is {shown(self.camera)}; legal: {legal}")
+            needed = f", for config {self.config} has no usual one" if self.camera is None else ""
+            raise ValueError(f"Layout.camera is {shown(self.camera)}; legal: {legal}{needed}")
         object.__setattr__(self, "camera", camera)
         if self.high_frequency and self.config == WITHOUT_SENSOR:
             raise ValueError(
@@ -179,7 +180,7 @@ def timed(folder: Path, layout: Layout) -> Timed:
     camera = folder / f"cam_{layout.serial}"
     if not camera.is_dir():
         there = ", ".join(sorted(each.name for each in folder.glob("cam_*"))) or "none"
-        raise SceneError("camera", f"{camera.name} is missing; there: {there}")
+        raise SceneError("camera", f"camera is {layout.serial!r}, but {camera.name} is missing; there: {there}")
     video = next((file for place in ("", "color") if (file := camera / place / "color.mp4").is_file()), None)
     if video is None:
         raise SceneError("video", f"{camera} holds no color.mp4")

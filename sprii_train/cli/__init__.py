@@ -21,6 +21,7 @@ except PackageImportError as error:
 from sprii_train.cli.bank import BankCommand
 from sprii_train.cli.benchmark import Benchmark
 from sprii_train.cli.doctor import Doctor
+from sprii_train.cli.options import without_detours
 from sprii_train.cli.overcooked import OvercookedCommand
 from sprii_train.cli.pendulum import PendulumCommand
 from sprii_train.cli.relations import RelationsCommand
@@ -78,6 +79,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
+        without_detours(command)
         for kind, (name, extras) in _EXTRAS.items():
             if isinstance(command, kind):
                 require(name, f"'sprii[{extras}]'", *_TRAIN)

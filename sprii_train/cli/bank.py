@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import FlagCreatePairsOff, Positional, subcommand
 
 from sprii_envs.arguments import integer
-from sprii_train.cli.options import check_text, check_workers, load_plugin
+from sprii_train.cli.options import as_options, check_text, check_workers, load_plugin
 from sprii_train.terminal import console
 
 if TYPE_CHECKING:
@@ -255,18 +255,13 @@ class Import:
 
     def _read_rh20t(self, progress: "Progress") -> "RecordedBank":
         import os
-        import re
 
         from sprii_envs.robots.rh20t import import_rh20t
 
         check_workers(self.workers)
         given = {name: getattr(self, name) for name in _OPTIONS["rh20t"] if getattr(self, name) is not None}
-        try:
+        with as_options("Layout"):
             return import_rh20t(self.source, self.path, **{"workers": os.cpu_count() or 1, **given}, progress=progress)
-        except ValueError as error:
-            if (field := re.match(r"Layout\.(\w+)", str(error))) is None:
-                raise
-            raise ValueError(f"--{field[1].replace('_', '-')}{str(error)[field.end() :]}") from None
 
 
 def _labels(file: Path) -> object:
@@ -313,6 +308,7 @@ class Export:
     def run(self) -> None:
         """Write with a progress bar."""
         from sprii_envs.banks import open_store
+        from sprii_envs.files import plain
 
         options = {"cophy": ("size", "workers"), "lerobot": ("fps", "task", "exact", "unseal"), "lance": ("unseal",)}
         for name in dict.fromkeys(option for several in options.values() for option in several):
@@ -321,6 +317,8 @@ class Export:
                 raise ValueError(f"--{name} is not of {self.data}; legal: of {told}")
         check_workers(self.workers)
         check_text("path", self.path)
+        if "://" not in self.path:
+            self.path = str(plain(self.path))
         store = open_store(self.bank)
         with _bar() as progress:
             count = self._write(store, progress)

@@ -1,16 +1,31 @@
 """What several commands have in common: names of presets, and options that are refused before any work is done."""
 
 import os
+import re
 import shlex
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Literal
 
 from sprii_envs.arguments import WORKERS, integer
+from sprii_envs.files import plain
 
 PresetName = Literal["smoke", "quick", "paper"]
 LauncherName = Literal["local", "slurm", "ray"]
+
+
+def without_detours(command: object) -> None:
+    """Every path of a command as `sprii_envs.files.plain` reads it, so that what is written is found again there."""
+    for field in fields(command):  # type: ignore[arg-type]
+        value = getattr(command, field.name)
+        if isinstance(value, Path):
+            setattr(command, field.name, plain(value))
+        elif is_dataclass(value):
+            without_detours(value)
 
 
 def check_folder(path: Path) -> None:
@@ -51,6 +66,17 @@ def given(command: object, *options: str) -> list[str]:
     """`--option value` of those that were given, as a shell reads them."""
     values = {name: getattr(command, name) for name in options}
     return [f"--{name} {shlex.quote(str(value))}" for name, value in values.items() if value is not None]
+
+
+@contextmanager
+def as_options(config: str) -> Iterator[None]:
+    """An error of a field of a config is told as one of the option of that name."""
+    try:
+        yield
+    except ValueError as error:
+        if (field := re.match(rf"{config}\.(\w+)", str(error))) is None:
+            raise
+        raise ValueError(f"--{field[1].replace('_', '-')}{str(error)[field.end() :]}") from None
 
 
 def load_plugin(name: str) -> None:

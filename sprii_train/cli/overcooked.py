@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, subcommand
 
-from sprii_train.cli.options import check_folder
+from sprii_train.cli.options import as_options, check_folder
 
 EPISODES = 100_000
 """Of a pair at most: all are played at once."""
@@ -47,13 +47,14 @@ class TrainPartners:
         check_folder(self.out)
         seeds = parse_seeds(self.seeds)
         held_out = (str(seeds[-1]) if len(seeds) > 1 else "") if self.held_out is None else self.held_out
-        config = SelfPlay(
-            game=Game(self.layout, self.max_steps, self.view),
-            iterations=self.iterations,
-            checkpoints=_numbers("checkpoints", self.checkpoints),
-            seeds=seeds,
-            held_out=_numbers("held-out", held_out, int) if held_out else (),
-        )
+        with as_options("SelfPlay"):
+            config = SelfPlay(
+                game=Game(self.layout, self.max_steps, self.view),
+                iterations=self.iterations,
+                checkpoints=_numbers("checkpoints", self.checkpoints),
+                seeds=seeds,
+                held_out=_numbers("held-out", held_out, int) if held_out else (),
+            )
         told = [f"sprii overcooked partners train --seeds {self.seeds} --held-out {shlex.quote(held_out)}"]
         told += [f"--iterations {self.iterations} --checkpoints {self.checkpoints} --layout {self.layout}"]
         told += [f"--max-steps {self.max_steps} --view {self.view}"]

@@ -102,7 +102,9 @@ class Reproduce:
             _list_targets()
             return
         if not self.target:
-            raise ValueError("say what to reproduce: sprii reproduce --list names it")
+            raise ValueError(
+                f"target is {self.target!r}: say what to reproduce; legal: what sprii reproduce --list names"
+            )
         from sprii_train.fit import usable_device
 
         usable_device(self.device)  # with a launcher too: the precision, which names the folders, is this machine's

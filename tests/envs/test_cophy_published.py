@@ -386,6 +386,8 @@ def test_lists_of_ids(tmp_path, change, said):
     change(root / "splits")
     with pytest.raises(PublishedError, match=said):
         read(root, tmp_path / "bank")
+    with pytest.raises(PublishedError, match=r"^splits is '.*/none': split 'train': .*/none holds no list of it"):
+        read(root, tmp_path / "bank", splits=tmp_path / "none")
     (tmp_path / "mine").write_text("ballsCF/3/00002\n\n 00003/ \n")
     bank = read(root, tmp_path / "bank", splits={"validation": tmp_path / "mine"})
     assert bank.table["example"].tolist() == ["00002", "00003"]

@@ -106,6 +106,23 @@ def read_histories(path: Path) -> dict[str, Any]:
     return table | {name: np.asarray(getattr(found, name)) for name in ("observations", "actions", "rewards")}
 
 
+def partners(path: Path, seed: int) -> None:
+    pytest.importorskip("jaxmarl")
+    from sprii_envs.overcooked.game import Game
+    from sprii_envs.overcooked.partners.roster import shipped, write_roster
+
+    one, other, *_, last = shipped()
+    kept = [replace(one, parameters=(one, other)[seed].parameters), replace(other, held_out=bool(seed)), last]
+    write_roster(path, Game(), kept, {})
+
+
+def read_partners(path: Path) -> dict[str, Any]:
+    pytest.importorskip("jaxmarl")
+    from sprii_envs.overcooked.partners.roster import game_of, load_roster
+
+    return {"game": repr(game_of(path))} | {each.name: vars(each) for each in load_roster(path)}
+
+
 def table(path: Path, seed: int) -> None:
     EpisodeTable({"episode": [4, 2], "system": ["a", "b"], "length": [3, 5], "mass": [0.5, 1.0 + seed]}).save(path)
 
@@ -124,6 +141,7 @@ EVERY = [
     Kept("fhn", lambda path, seed: build_fields(replace(FHN, seed=seed), path), checked),
     Kept("cophy", cophy, checked),
     Kept("overcooked histories", histories, read_histories),
+    Kept("overcooked partners", partners, read_partners, over=True),
     Kept("table of episodes", table, read_table, over=True),
 ]
 

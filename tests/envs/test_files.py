@@ -1,6 +1,8 @@
 import errno
 import json
 import os
+import random
+import shutil
 import subprocess
 import sys
 import time
@@ -124,6 +126,29 @@ def test_what_is_read_of_a_folder_is_of_one_folder(tmp_path: Path) -> None:
         files.read_folder(path, lambda: os.utime(path, ns=(0, time.monotonic_ns())))
 
 
+def test_a_folder_that_was_replaced_twice_is_read_again(tmp_path: Path) -> None:
+    """By one of the same size and times, as `cp -a` makes it: file systems give it the number of the first."""
+    path, read = tmp_path / "folder", []
+
+    def make(content: str) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir()
+        (path / "a").write_text(content)
+        os.utime(path, ns=(0, 0))
+
+    def reading() -> str:
+        read.append((path / "a").read_text())
+        if len(read) == 1:
+            make("between")
+            read.append((path / "a").read_text())
+            make("last")
+        return read[-1]
+
+    make("first")
+    assert files.read_folder(path, reading) == "last"
+    assert read == ["first", "between", "last"]
+
+
 def test_a_failed_write_leaves_what_was(tmp_path: Path) -> None:
     files.write_json(tmp_path / "x", {"a": 1})
     with pytest.raises(ValueError, match="JSON compliant"):
@@ -227,6 +252,26 @@ def test_paths_mean_the_same_elsewhere(tmp_path: Path, monkeypatch: pytest.Monke
     path = files.absolute("x")
     monkeypatch.chdir("/")
     assert path == tmp_path / "x"
+
+
+def test_a_path_without_detours_is_where_the_system_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `os.path.realpath` follows it, whatever is a link, a folder, a file or absent."""
+    (tmp_path / "a/b/c").mkdir(parents=True)
+    (tmp_path / "a/file").touch()
+    for link, target in (("a/here", "b"), ("a/b/up", "../.."), ("a/b/away", tmp_path / "a/b/c"), ("a/gone", "no")):
+        (tmp_path / link).symlink_to(target)
+    monkeypatch.chdir(tmp_path / "a")
+    rng = random.Random(0)
+    parts = ("..", "..", "..", "here", "up", "away", "gone", "b", "c", "a", "file", "absent", ".")
+    for _ in range(2000):
+        path = "/".join(rng.choice(parts) for _ in range(rng.randint(1, 7)))
+        found = files.plain(path)
+        assert os.path.realpath(found) == os.path.realpath(path) == os.path.realpath(files.absolute(path)), path
+        assert ".." not in "/".join(found.parts).lstrip("./"), path
+        assert ".." not in files.absolute(path).parts
+    assert files.plain("absent/../x") == Path("x")
+    assert files.plain("/../x") == Path("/x")
+    assert files.plain("../../x") == Path("../../x")
 
 
 def test_waiting_for_a_lock_ends_when_it_is_free(tmp_path: Path) -> None:

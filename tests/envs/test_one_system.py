@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_worlds import Kite
 
 from sprii_envs import rendering
 from sprii_envs.core import SpriiEnv
@@ -177,6 +178,27 @@ def test_the_checks_of_a_world_compare_one_system_with_the_arrays(kind, name, fu
     check_functions(kind())
     with pytest.raises(ValueError, match=message):
         check_functions(wrong(kind, name, function)())
+
+
+def test_a_world_with_half_of_the_path_for_one_system_is_told_what_it_lacks():
+    """A kite has neither half; one that moves alone and says not by which constants cannot."""
+    legal = "legal: step_one and constants_of_one together, or neither"
+    check_functions(Kite())
+    half = wrong(Kite, "step_one", lambda self, state, action, constants: (state, 0.0, False, False, {}))
+    with pytest.raises(ValueError, match=f"NotImplementedError: Wrong has no constants_of_one; {legal}$"):
+        check_functions(half())
+    env = SpriiEnv(half())
+    env.reset(seed=0)
+    with pytest.raises(NotImplementedError, match=f"^Wrong has no constants_of_one; {legal}$"):
+        env.step(np.zeros(3, np.float32))
+    other = wrong(Kite, "constants_of_one", lambda self, prepared: prepared)
+    check_functions(other())  # the arrays move it, as they move a kite
+    alone, kite = SpriiEnv(other()), SpriiEnv(Kite())
+    for one in (alone, kite):
+        one.reset(seed=0)
+    assert str(alone.step(np.ones(3, np.float32))) == str(kite.step(np.ones(3, np.float32)))
+    with pytest.raises(NotImplementedError, match=f"^Wrong has no step_one; {legal}$"):
+        other().step_one([0.0], [0.0], None)
 
 
 @pytest.mark.parametrize("id", ["sprii/Pendulum-v0", "sprii/D-Clean-v0", "sprii/PokeWorld-v0", "sprii/SpringWorld-v0"])

@@ -5,6 +5,7 @@ pytest -m slow -s tests/train/test_readers_during_overwrite.py     # prints the 
 
 import multiprocessing
 import os
+import shutil
 import sys
 import time
 from collections import Counter
@@ -15,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from sprii_envs.banks import D_CLEAN, Bank, build
-from sprii_envs.files import read_json, write_json
+from sprii_envs.banks import D_CLEAN, Bank, build, open_store
+from sprii_envs.files import read_json, replace_folder, write_json
 from sprii_train.experiments.findings import scoreboard
 from sprii_train.reports.page import Page, Table, write_page
 
@@ -61,10 +62,28 @@ BY_FILE = [
 ]
 BY_FOLDER = [
     *(replace(kept, read=row_of) if kept.name == "cell" else kept for kept in RUNS),
-    *(kept for kept in STORES if kept.name == "table of episodes"),
+    *(kept for kept in STORES if kept.name in ("table of episodes", "overcooked partners")),
     Kept("bank", lambda path, seed: build(SMALL.replace(seed=seed), path, overwrite=True) and None,
          lambda path: contents(Bank.open(path))),
 ]  # fmt: skip
+NEVER_OVER = [kept for kept in STORES if not kept.over]
+"""Banks that no writer replaces: whoever wants another there moves it in, or removes the old one first."""
+
+
+def exchanged(whole: Path, path: Path) -> None:
+    replace_folder(Path(shutil.copytree(whole, path.with_name("next"))), path)
+
+
+def removed(whole: Path, path: Path) -> None:
+    time.sleep(0.01)  # else it is hardly ever there
+    shutil.rmtree(path)
+    os.replace(shutil.copytree(whole, path.with_name("next")), path)
+
+
+def unchecked(path: Path) -> dict[str, Any]:
+    """All that a bank tells and holds; no checksum is looked at, which would tell a mixture."""
+    bank: Any = open_store(path)
+    return contents(bank) | {"fingerprint": bank.fingerprint}
 
 
 def _write(write: Callable[[Path, int], Any], path: Path, until: Any, written: Any) -> None:
@@ -123,8 +142,27 @@ def test_a_file_of_a_report_is_the_old_or_the_new(kept: Kept, tmp_path: Path) ->
     assert min(counts["old"], counts["new"]) > 0
 
 
+@pytest.mark.parametrize("how", [exchanged, removed], ids=lambda how: how.__name__)
+@pytest.mark.parametrize("kept", NEVER_OVER, ids=str)
+def test_a_reader_of_a_bank_that_is_moved_in(kept: Kept, how: Callable[[Path, Path], None], tmp_path: Path) -> None:
+    for seed in (0, 1):
+        kept.write(tmp_path / f"made-{seed}" / NAME, seed)
+
+    def write(path: Path, seed: int) -> None:
+        if path.exists():
+            how(tmp_path / f"made-{seed}" / NAME, path)
+        else:
+            shutil.copytree(tmp_path / f"made-{seed}" / NAME, path)
+
+    read_during_overwrite(Kept(f"{kept}, {how.__name__}", write, unchecked), tmp_path)
+
+
 @pytest.mark.parametrize("kept", BY_FOLDER, ids=str)
 def test_a_reader_gets_the_old_the_new_or_a_clear_error(kept: Kept, tmp_path: Path) -> None:
+    read_during_overwrite(kept, tmp_path)
+
+
+def read_during_overwrite(kept: Kept, tmp_path: Path) -> None:
     legal, counts = whole(kept, tmp_path), Counter()
 
     def read(path: Path) -> None:

@@ -4,6 +4,7 @@ A folder holds `partners.json` and a safetensors file for each neural partner, w
 keeps; nothing in it is unpickled.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
@@ -96,7 +97,7 @@ def load_roster(folder: Path | str) -> Roster:
 
 def manifest(folder: Path | str) -> dict[str, Any]:
     """What `partners.json` says: format, game, and a row for each partner; ValueError naming a damaged file."""
-    path = Path(folder) / MANIFEST
+    path = absolute(folder) / MANIFEST
     if not path.exists():
         raise ValueError(f"{path} is missing; legal: a folder that `sprii overcooked partners train` wrote")
     described = read_json(path, ValueError, REMEDY)
@@ -105,7 +106,14 @@ def manifest(folder: Path | str) -> dict[str, Any]:
     rows = described.get("partners")
     if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
         raise ValueError(f"{path} is damaged: it has no rows of partners; {REMEDY}")
+    if described.get("sha256") not in (None, _digest(described)):  # None: of before that was kept
+        raise ValueError(f"{path} is damaged or edited: its checksum is not of its contents; {REMEDY}")
     return described
+
+
+def _digest(described: Mapping[str, Any]) -> str:
+    told = {name: value for name, value in described.items() if name != "sha256"}
+    return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def game_of(folder: Path | str) -> Game:
@@ -155,7 +163,8 @@ def write_roster(folder: Path | str, game: Game, partners: Iterable[Partner], mo
         if partner.family == NEURAL:
             write_whole(Path(folder) / _file(partner), weights_of(partner))
     rows = [row(partner, **more.get(partner.name, {})) for partner in partners]
-    write_json(Path(folder) / MANIFEST, {"format": FORMAT, "game": asdict(game), "partners": rows})
+    described = {"format": FORMAT, "game": asdict(game), "partners": rows}
+    write_json(Path(folder) / MANIFEST, described | {"sha256": _digest(described)})
 
 
 def row(partner: Partner, **more: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from sprii_envs.overcooked.collect import Histories
 from sprii_envs.overcooked.game import ACTIONS, Game
 from sprii_envs.overcooked.partners.network import shapes
 from sprii_envs.overcooked.partners.partner import Partner
-from sprii_envs.overcooked.partners.roster import FORMAT, Roster, load_roster, row, shipped
+from sprii_envs.overcooked.partners.roster import FORMAT, Roster, load_roster, row, shipped, write_roster
 from sprii_envs.relations import SAME_SYSTEM, Derangement, PairSampler
 
 GAME = Game(max_steps=12)
@@ -159,6 +159,21 @@ def test_what_was_opened_stays_what_it_was(tmp_path: Path, monkeypatch: pytest.M
     np.testing.assert_array_equal(opened.actions, before)
     with pytest.raises(StoreError, match="another bank than when it was opened"):
         opened.verify()
+
+
+def test_a_bank_that_is_replaced_after_it_was_opened_is_refused_not_mixed(bank: HistoryBank, tmp_path: Path):
+    """Its observations are read from their file, which is another's by then."""
+    place = Path(shutil.copytree(bank.path, tmp_path / "bank"))
+    opened = HistoryBank(place)
+    before = opened.windows("observations", [0], [0], 5)
+    shutil.rmtree(place)
+    with pytest.raises(StoreError, match=r"observations\.u8 cannot be read: No such file"):
+        opened.windows("observations", [0], [0], 5)
+    write_histories(place, replace(PROTOCOL, seed=1), ROSTER, "here", lambda run: played(run._replace(number=9)))
+    with pytest.raises(StoreError, match=f"{place} holds another bank than when it was opened; open it again"):
+        opened.windows("observations", [0], [0], 5)
+    again = HistoryBank(place).windows("observations", [0], [0], 5)
+    assert (again != before).any()
 
 
 def test_an_empty_folder_is_filled_and_a_link_stays_a_link(tmp_path: Path):
@@ -319,6 +334,20 @@ def test_rows_of_a_manifest_are_checked(changes: dict, tmp_path: Path):
     path.write_text(json.dumps(told), encoding="utf-8")
     with pytest.raises(ValueError, match=r"partners\.json|a-0\.safetensors"):
         load_roster(path.parent)
+
+
+def test_a_manifest_keeps_a_checksum_of_itself(tmp_path: Path):
+    """One of before that was kept is read all the same."""
+    path = tmp_path / "partners.json"
+    write_roster(tmp_path, GAME, ROSTER, {})
+    assert load_roster(tmp_path).names == ROSTER.names
+    told = json.loads(path.read_text(encoding="utf-8"))
+    for changed in ({**told, "game": {**told["game"], "max_steps": 13}}, {**told, "sha256": "0" * 64}):
+        path.write_text(json.dumps(changed), encoding="utf-8")
+        with pytest.raises(ValueError, match=r"partners\.json is damaged or edited: its checksum"):
+            load_roster(tmp_path)
+    path.write_text(json.dumps({name: value for name, value in told.items() if name != "sha256"}), encoding="utf-8")
+    assert load_roster(tmp_path).names == ROSTER.names
 
 
 def test_partners_of_another_kitchen_are_refused():
