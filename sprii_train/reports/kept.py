@@ -52,10 +52,9 @@ def redraw(folder: Path, *, deep: bool = False) -> tuple[list[Path], list[str]]:
 
 def _results(folder: Path, deep: bool) -> list[Path]:
     """The results files that `redraw` is of."""
-    if deep:
-        found = folder.rglob(RESULTS)
-        return sorted(p for p in found if not {"cells", "banks"} & set(p.relative_to(folder).parts))
-    return sorted(folder.glob(RESULTS)) or sorted(folder.glob(f"*/{RESULTS}"))
+    own = [] if deep else sorted(folder.glob(RESULTS))
+    beneath = folder.rglob(RESULTS) if deep else folder.glob(f"*/{RESULTS}")
+    return own or sorted(p for p in beneath if not {"cells", "banks"} & set(p.relative_to(folder).parts))
 
 
 def redrawn(path: Path) -> bytes:
