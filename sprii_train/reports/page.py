@@ -106,7 +106,7 @@ RULE = (
 ONE_SOURCE = (
     "“Given one source” means that an interval is over the systems or episodes on which the one trained source was "
     "measured, and conditional on that source. Another training may come out otherwise; nothing here says how far, "
-    "and more sources (--seeds) would."
+    "and more seeds would."
 )
 DATA = "Data"
 """The fact that says whose data a report is of: recordings, or a simulated stand-in."""
