@@ -1,5 +1,6 @@
 """Learners and training states on disk: safetensors and JSON, with checksums, whole or absent, never unpickled."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load as safetensors_of
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -52,11 +54,23 @@ def _save(tensors: Mapping[str, Tensor], path: Path, shown: Path) -> None:
         raise OSError(f"{shown} could not be written: {error}") from None
 
 
-def read_tensors(path: Path, remedy: str = "") -> dict[str, Tensor]:
-    """Read a safetensors file, or raise `CheckpointError` naming the file, with what to do about it."""
+def read_tensors(path: Path, remedy: str = "", entry: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
+    """Read a safetensors file.
+
+    Args:
+        remedy: what to do about one that cannot be read, appended to the message.
+        entry: of an `inventory`, that its bytes must have, for a file that another process may replace.
+
+    Raises:
+        CheckpointError: naming the file, if it is missing, damaged, or of other bytes than the entry's.
+    """
     advice = f"; {remedy}" if remedy else ""
     try:
-        return load_file(path)
+        if entry is None:
+            return load_file(path)
+        if hashlib.sha256(data := path.read_bytes()).hexdigest() == entry["sha256"]:
+            return safetensors_of(data)
+        raise CheckpointError(f"{path} has been replaced since the row that it belongs to was read{advice}")
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist{advice}") from None
     except (SafetensorError, OSError) as error:

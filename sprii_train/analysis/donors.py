@@ -36,7 +36,10 @@ class Encoded(NamedTuple):
 
 
 class DonorErrors(NamedTuple):
-    """Mean task loss at each horizon (K,), or over all of them (1,), by the source of the persistent context."""
+    """Mean task loss at each horizon, or over all of them (K = 1), by the source of the persistent context.
+
+    Each is (K,) over systems, or (N, K) by system in the order of their ids.
+    """
 
     own: NDArray[np.float64]
     correct: NDArray[np.float64]
@@ -70,14 +73,18 @@ def encode_split(
     return Encoded(table, *(concatenated([part[i] for part in parts]) for i in (1, 2, 3)))
 
 
-@torch.no_grad()
 def donor_errors(learner: Any, encoded: Encoded, *, seed: int) -> DonorErrors:
-    """Errors with the recipient's own context, every same-system donor's and another system's.
+    """Means (K,) of `donor_errors_by_system`, in which systems weigh equally; arguments and errors are its own."""
+    return DonorErrors(*(errors.mean(0) for errors in donor_errors_by_system(learner, encoded, seed=seed)))
+
+
+@torch.no_grad()
+def donor_errors_by_system(learner: Any, encoded: Encoded, *, seed: int) -> DonorErrors:
+    """Errors (N, K) with the recipient's own context, every same-system donor's and another system's.
 
     Every episode is a recipient, and every other episode of its system its correct donor, once each. For a shuffled one
     the j-th donor of all of a system's recipients comes from one other system, by the j-th derangement of the systems,
-    so recipients and, where systems have equally many episodes, donors are those of the correct pairs. Systems weigh
-    equally.
+    so recipients and, where systems have equally many episodes, donors are those of the correct pairs.
 
     Args:
         encoded: the population; contexts change, everything else of the recipient stays.
@@ -121,4 +128,4 @@ def _errors(learner: Any, e: Encoded, recipient: Rows, donor: Rows) -> NDArray[n
         z_s, u, y = take((e.codes.z_s, e.u, e.y), rows)
         losses = measure(learner.predict(z_s, e.codes.z_p[torch.from_numpy(donor[i : i + PAIRS])], u), y)
         parts.append(losses.double().reshape(len(losses), -1).numpy())
-    return group_means(np.concatenate(parts), e.table["system"][recipient])[0].mean(0)
+    return group_means(np.concatenate(parts), e.table["system"][recipient])[0]

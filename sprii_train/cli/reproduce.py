@@ -31,7 +31,8 @@ class Quickstart:
     preset: PresetName = "quick"
     """quick: a narrower model, the paper's orderings in minutes; smoke: a check that everything runs."""
     seeds: str | None = None
-    """A count (3) or a list (0,4,7) of sources; by default source 0 alone, which gives no intervals."""
+    """A count (3) or a list (0,4,7) of sources; by default source 0 alone, whose intervals, over report systems, say
+    nothing of another training."""
     out: Path | None = None
     """Folder of the bank, the runs and the report; by default runs/quickstart, runs/quickstart-PRESET if not quick."""
     workers: int | None = None
@@ -153,10 +154,13 @@ class Scoreboard:
 
 @dataclass
 class Report:
-    """Draw reports again from their results.json and figures, in today's form. No number changes; nothing is run."""
+    """Draw a report, or those of a folder, again from their results.json and figures, in today's form. No number
+    changes; nothing is run."""
 
     folder: Positional[Path]
-    """Folder of a report, or of many, such as runs/quick."""
+    """Folder of a report, or whose own folders are reports, such as runs/quick."""
+    deep: Annotated[bool, FlagCreatePairsOff] = False
+    """Every report beneath the folder, however deep, but for cells and banks."""
 
     def run(self) -> None:
         """Read and write."""
@@ -164,7 +168,7 @@ class Report:
 
         if not self.folder.is_dir():
             raise ValueError(f"folder is {str(self.folder)!r}; legal: a folder of reports")
-        written, left = redraw(self.folder)
+        written, left = redraw(self.folder, deep=self.deep)
         for page in written:
             print(f"report: {page}")
         for told in left:

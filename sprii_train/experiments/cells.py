@@ -18,7 +18,11 @@ from sprii_train.checkpoints import CheckpointError
 from sprii_train.records import Report
 
 KEPT = "kept"
-"""The entry of a result file that is no result: its measurement, and checksums of the row and of its arrays."""
+"""The entry of a result file that is no result: its measurement, and checksums of the row and of its arrays.
+
+A row that `result_of` returns has the entry of its arrays under this name, where it has any: who reads them later sees
+by it whether they are still the row's.
+"""
 
 TRACEBACK = "traceback.txt"
 """The file of what a cell last failed with."""
@@ -54,6 +58,8 @@ def work(cell: Cell, root: Path, report: Report) -> None:
     folder = folder_of(cell, root)
     with locked(folder / ".lock"):
         if distributed.first(lambda: result_of(cell, root)) is None:
+            if hasattr(cell, "arrays"):  # a row of another measurement goes first, so that none stands by new arrays
+                distributed.first(lambda: (folder / cell.result).unlink(missing_ok=True))
             try:
                 row = cell.run(folder, report)
             except Exception as error:  # what goes on to another process has lost where it was raised
@@ -64,12 +70,18 @@ def work(cell: Cell, root: Path, report: Report) -> None:
 
 
 def result_of(cell: Cell, root: Path) -> dict[str, Any] | None:
-    """What `run` returned, if it has and is of the cell's measurement.
+    """What `run` returned, if it has and is of the cell's measurement, with its arrays beside it (`KEPT`).
+
+    A result that is replaced meanwhile is read again.
 
     Raises:
         CheckpointError: naming the file that is damaged.
     """
     folder = folder_of(cell, root)
+    return files.read_folder(folder / cell.result, lambda: _result(cell, folder), CheckpointError)
+
+
+def _result(cell: Cell, folder: Path) -> dict[str, Any] | None:
     path = folder / cell.result
     if not path.exists():
         return None
@@ -84,10 +96,11 @@ def result_of(cell: Cell, root: Path) -> dict[str, Any] | None:
         return None
     if kept.get("sha256") != _checksum(row):
         raise CheckpointError(f"{path} is damaged: its checksum is another; {remedy}")
-    if (entry := kept.get("arrays")) is not None:
-        remedy = f"remove {path} and repeat the command"
-        files.check_file(folder / getattr(cell, "arrays", ""), entry, error=CheckpointError, remedy=remedy)
-    return row
+    if (entry := kept.get("arrays")) is None:
+        return row
+    remedy = f"remove {path} and repeat the command"
+    files.check_file(folder / getattr(cell, "arrays", ""), entry, error=CheckpointError, remedy=remedy)
+    return row | {KEPT: entry}
 
 
 def _kept(cell: Cell, row: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from sprii_envs.banks import Bank, Store
 from sprii_envs.files import absolute
 from sprii_train import distributed
-from sprii_train.experiments.cells import Cell, folder_of, result_of
+from sprii_train.experiments.cells import KEPT, Cell, folder_of, result_of
 from sprii_train.experiments.costs import seconds, span
 from sprii_train.experiments.grid import run_grid
 from sprii_train.experiments.groups import Scope, Unit
@@ -170,14 +170,23 @@ def _tell_cost(plan: Plan, scopes: Sequence[Scope], cells: Sequence[Cell], root:
 
 
 def merged(cells: Sequence[Cell], found: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
-    """One row a source, with all its measures, where its arrays and its folder are, and the audit of its pairs."""
+    """One row a source, with all its measures, where its arrays and its folder are, and the audit of its pairs.
+
+    The entries of the arrays that were the rows' when these were read are under `KEPT`, by measure.
+    """
     rows: dict[tuple[str, str, int], dict[str, Any]] = {}
     for cell, result in zip(cells, found, strict=True):
-        row = rows.setdefault((result["world"], result["arm"], result["seed"]), {"arrays": {}})
+        row = rows.setdefault((result["world"], result["arm"], result["seed"]), {"arrays": {}, KEPT: {}})
         lacking = row.get("unmeasured", {}) | result.get("unmeasured", {})
-        row |= result | {"folder": str(folder_of(cell, root))} | ({"unmeasured": lacking} if lacking else {})
+        entry = result.get(KEPT)
+        row |= (
+            {name: value for name, value in result.items() if name != KEPT}
+            | {"folder": str(folder_of(cell, root))}
+            | ({"unmeasured": lacking} if lacking else {})
+        )
         if (measure := getattr(cell, "measure", None)) is not None:
             row["arrays"][measure.name] = str(folder_of(cell, root) / getattr(cell, "arrays", ""))
+            row[KEPT] |= {} if entry is None else {measure.name: entry}
     return list(rows.values())
 
 
@@ -224,7 +233,7 @@ def _page(plan: Plan, rows: list[dict[str, Any]], scopes: Sequence[Scope], comma
     tables += [paper_table_of(f"The paper's{letter}", panel) for letter, panel in zip(letters, panels, strict=True)]
     notes = dict.fromkeys(scope.budget.note for scope in trained.values())
     note = f" {target.note}" if target.note else ""
-    told = [{k: v for k, v in row.items() if k not in ("arrays", "folder")} for row in rows]
+    told = [{k: v for k, v in row.items() if k not in ("arrays", "folder", KEPT)} for row in rows]
     return Page(
         title=f"{target.title}, preset {plan.preset}",
         lead=f"{target.label}. " + " ".join(f"{text[:1].upper()}{text[1:]}." for text in notes) + note,

@@ -18,6 +18,9 @@ Arms = Mapping[str, Row]
 NOT_JUDGED = "All statements"
 """What stands in place of all statements where the budget is no test of them."""
 
+GIVEN_ONE = "given one source"
+"""How evidence names an interval within the only source that there is."""
+
 HELD, FAILED, OPEN, UNTESTED = "held", "did not hold", "not resolved", "not tested"
 
 
@@ -173,7 +176,7 @@ def _intervals(claim: Claim, sources: Sequence[Arms]) -> tuple[list[Interval], s
         own = [claim.interval(arms) for arms in sources]
         within = [each for each in own if each is not None]
         if len(within) == len(own):
-            given = "given one source" if len(own) == 1 else "by source"
+            given = GIVEN_ONE if len(own) == 1 else "by source"
             told = ", ".join(f"{_number(e.estimate)} [{_number(e.low)}, {_number(e.high)}]" for e in within)
             return within, f"{told} ({within[0].level:.0%} over {within[0].unit}s, {given})"
     values = [float(claim.measure(arms)) for arms in sources]

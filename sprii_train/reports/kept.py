@@ -10,6 +10,9 @@ from sprii_envs.files import read_json, write_whole
 from sprii_train.reports.claims import Verdict
 from sprii_train.reports.page import Drawn, Page, Table, html_of
 
+RESULTS = "results*.json"
+"""What `write_page` names its results: with an ending for those of another population."""
+
 OLDER = "an older report, of which results.json keeps no tables: run its command again"
 
 
@@ -17,8 +20,13 @@ class KeptReportError(ValueError):
     """A kept report that cannot be drawn again."""
 
 
-def redraw(folder: Path) -> tuple[list[Path], list[str]]:
-    """Write every `report*.html` under a folder again, from the `results*.json` and the figures beside it.
+def redraw(folder: Path, *, deep: bool = False) -> tuple[list[Path], list[str]]:
+    """Write each `report*.html` of a folder again, from the `results*.json` and the figures beside it.
+
+    Of a folder that holds results, its own; of one that holds none, those of the folders in it.
+
+    Args:
+        deep: all beneath the folder too, but for cells and banks.
 
     Returns:
         The pages, and what was left as it is, each with the reason.
@@ -26,9 +34,8 @@ def redraw(folder: Path) -> tuple[list[Path], list[str]]:
     Raises:
         KeptReportError: for a folder without results of reports, or of which none can be drawn.
     """
-    found = sorted(path for path in folder.rglob("results*.json") if not {"cells", "banks"} & set(path.parts))
     written, left = [], []
-    for path in found:
+    for path in _results(folder, deep):
         try:
             html = redrawn(path)
         except KeptReportError as error:
@@ -38,8 +45,16 @@ def redraw(folder: Path) -> tuple[list[Path], list[str]]:
         write_whole(page, html)
         written.append(page)
     if not written:
-        raise KeptReportError("; ".join(left) or f"{folder} holds no report: no results.json lies in it")
+        where = "it, or beneath it" if deep else "it or in a folder of it; --deep looks further down"
+        raise KeptReportError("; ".join(left) or f"{folder} holds no report: no results.json lies in {where}")
     return written, left
+
+
+def _results(folder: Path, deep: bool) -> list[Path]:
+    """The results files that `redraw` is of."""
+    own = [] if deep else sorted(folder.glob(RESULTS))
+    beneath = folder.rglob(RESULTS) if deep else folder.glob(f"*/{RESULTS}")
+    return own or sorted(p for p in beneath if not {"cells", "banks"} & set(p.relative_to(folder).parts))
 
 
 def redrawn(path: Path) -> bytes:

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from sprii_envs.files import write_json, write_whole
 from sprii_train.analysis.statistics import Interval, Spread
-from sprii_train.reports.claims import FAILED, HELD, OPEN, UNTESTED, Verdict
+from sprii_train.reports.claims import FAILED, GIVEN_ONE, HELD, OPEN, UNTESTED, Verdict
 from sprii_train.reports.figures import noted, png
 from sprii_train.reports.glossary import PRIMER, VERDICTS, arms_in, label_of, meanings_of, references_in
 from sprii_train.terminal import console
@@ -103,6 +103,11 @@ RULE = (
     "where the interval spans a bound, where sources disagree, or where there is no interval. Intervals over systems "
     "or episodes are conditional on the trained sources."
 )
+ONE_SOURCE = (
+    "“Given one source” means that an interval is over the systems or episodes on which the one trained source was "
+    "measured, and conditional on that source. Another training may come out otherwise; nothing here says how far, "
+    "and more seeds would."
+)
 DATA = "Data"
 """The fact that says whose data a report is of: recordings, or a simulated stand-in."""
 METHOD = "The same command repeats this run: finished cells are kept, a stopped cell resumes."
@@ -152,6 +157,7 @@ def html_of(page: Page, figures: Sequence[Drawn]) -> bytes:
         partly=PARTLY,
         primer=PRIMER,
         verdicts=VERDICTS,
+        condition=condition_of(page.verdicts),
         arms=arms_in(tables),
         references=references_in(tables),
         counts=[(status, found[status]) for status in (HELD, FAILED, OPEN, UNTESTED) if found[status]],
@@ -192,6 +198,11 @@ def headed(table: Table) -> Table:
 def told_of(data: str) -> str:
     """Whose data a page is of, in a sentence; "" where nothing is told."""
     return f"{DATA} of all but the paper's tables: {data}." if data else ""
+
+
+def condition_of(verdicts: Sequence[Verdict]) -> str:
+    """What verdicts are conditional on where they are of one source; "" where none is."""
+    return ONE_SOURCE if any(GIVEN_ONE in verdict.evidence for verdict in verdicts) else ""
 
 
 def _with_data(table: Table, data: str) -> list[Sequence[str]]:
@@ -238,6 +249,8 @@ def print_verdicts(verdicts: Sequence[Verdict], screen: Console) -> None:
         colour = {HELD: "green", FAILED: "red"}.get(verdict.status, "yellow")
         screen.print(Text.assemble((verdict.status, colour), ": ", verdict.text))
         screen.print(Text(f"  {verdict.evidence}", "dim"))
+    if condition := condition_of(verdicts):
+        screen.print(Text(f"\n{condition}", "yellow"))
 
 
 def paper_table_of(title: str, panel: Sequence[Sequence[str]], note: str = "") -> Table:

@@ -4,6 +4,7 @@
     arrangement  windows → rollout means → system centroids
     geometry     standardised codes, between/within, partial factor geometry
     intervals    their system-bootstrap intervals
+    moments      variances as functions of means over systems, for such intervals
     probes       ridge and MLP regressions (`search` fits them)
     contact      a logistic probe and its AUROC
     evidence     features of numerical histories: what a privileged input tells of the factors
@@ -37,6 +38,7 @@ from sprii_train.analysis.formation.geometry import (
     standardise,
 )
 from sprii_train.analysis.formation.intervals import partial_intervals, ratio_interval
+from sprii_train.analysis.formation.moments import moments, total_variance
 from sprii_train.analysis.formation.probes import (
     FIXED_PENALTY,
     MLP_PENALTIES,
@@ -76,6 +78,7 @@ __all__ = [
     "group_means",
     "group_sums",
     "measure_formation",
+    "moments",
     "partial_distance_correlation",
     "partial_geometry",
     "partial_intervals",
@@ -92,5 +95,6 @@ __all__ = [
     "standardise",
     "system_centroids",
     "system_weights",
+    "total_variance",
     "with_codes",
 ]

@@ -13,6 +13,7 @@ from sprii_train.analysis.bootstrap import system_bootstrap, system_resamples
 from sprii_train.analysis.formation.arrangement import group_means
 from sprii_train.analysis.formation.factors import Factor, controls_of
 from sprii_train.analysis.formation.geometry import between_within, factor_distances, partial_geometry
+from sprii_train.analysis.formation.moments import moments, total_variance
 from sprii_train.analysis.populations import Population, Sample
 from sprii_train.analysis.statistics import Interval, check_level
 
@@ -44,13 +45,10 @@ def ratio_interval(
     still = squared == 0.0
     if still.any() and not system_resamples(n, seed=seed, draws=draws)[:, ~still].any(1).all():
         return None
-    moved = means - means.mean(0)  # a variance is the mean square minus the squared mean, best near 0
-    columns = {f"mean {j}": moved[:, j] for j in range(moved.shape[1])}
-    columns |= {"square": (moved**2).sum(1), "within": 2.0 * squared / (counts - 1)}
+    columns = moments("code", means - means.mean(0)) | {"within": 2.0 * squared / (counts - 1)}
 
     def ratio(of: Any) -> Any:
-        variance = of["square"] - sum(of[f"mean {j}"] ** 2 for j in range(moved.shape[1]))
-        return 2.0 * n / (n - 1) * variance / of["within"]
+        return 2.0 * n / (n - 1) * total_variance("code", of) / of["within"]
 
     return system_bootstrap(columns, {"": ratio}, seed=seed, draws=draws, level=level)[""]
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sprii_train.analysis.statistics import Spread, over_sources
 from sprii_train.checkpoints import read_tensors
+from sprii_train.experiments.cells import KEPT
 from sprii_train.experiments.groups import INFERRED, Group, Pairings, Unit
 from sprii_train.reports.claims import Claim, Verdict
 from sprii_train.reports.page import Picture, Table, spread
@@ -115,8 +116,15 @@ def spread_table(
 
 
 def arrays_of(row: Row, measure: str) -> dict[str, NDArray[Any]]:
-    """The numbers by system that a measure kept beside a source's model."""
-    return {name: tensor.numpy() for name, tensor in read_tensors(Path(row["arrays"][measure])).items()}
+    """The numbers by system that a measure kept beside a source's model.
+
+    Raises:
+        CheckpointError: where they are missing or damaged, or no more those that the row was read with.
+    """
+    entry = row.get(KEPT, {}).get(measure)
+    remedy = "" if entry is None else "repeat the command"
+    tensors = read_tensors(Path(row["arrays"][measure]), remedy, entry)
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def stacked(rows: Sequence[Row], measure: str, name: str) -> NDArray[np.float64]:

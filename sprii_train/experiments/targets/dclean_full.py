@@ -1,11 +1,16 @@
 """Table `tab:dclean-full`: what the objectives and the pairing relation make of an unobserved drag."""
 
-import math
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from sprii_train.analysis.statistics import Spread, over_sources
+from sprii_train.experiments.measures.held_out import columns, numbers_of
 from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, arrays_of
+from sprii_train.experiments.targets.within import by_row
 from sprii_train.recipes import RECIPES
 from sprii_train.records import read_rows
 from sprii_train.reports import figures
@@ -13,7 +18,7 @@ from sprii_train.reports.claims import Arms, Claim
 from sprii_train.reports.page import Picture, Table, spread
 from sprii_train.reports.paper import paper_table
 
-LABEL = "tab:dclean-full"
+LABEL, MEASURE = "tab:dclean-full", "held-out"
 STORY = ("structure", "same-rollout", "align-cross", "align-random")
 COLUMNS = {
     "drag_r2": "Drag R² ↑",
@@ -65,7 +70,7 @@ def _pictures(rows: Sequence[Row]) -> list[Picture]:
     budget = f"{first['steps']:,} steps, {sources} source{'s' if sources > 1 else ''}, {first['systems']} systems"
     panels = []
     for arm, own in arms.items():
-        kept = arrays_of(own[0], "held-out")
+        kept = arrays_of(own[0], MEASURE)
         panels.append((labels[arm], kept["xy"], kept["drag"], kept["shares"]))
     courses = [(row["arm"], labels[row["arm"]], read_rows(Path(row["folder"]) / "metrics.jsonl")) for row in rows]
     return [
@@ -86,52 +91,74 @@ def _pictures(rows: Sequence[Row]) -> list[Picture]:
     ]
 
 
-def _ratio(a: float, b: float) -> float:
-    return a / b if b else math.inf
+# Statements: each number is of rows, measured or made anew of the systems that a resample drew
 
 
-def _least(arms: Arms, names: Sequence[str], column: str) -> float:
-    return min(float(arms[name][column]) for name in names)
+def _judged(
+    number: Callable[[Arms], Any], arms: tuple[str, ...], names: tuple[str, ...], *, ratio: bool = False
+) -> dict[str, Any]:
+    """What a claim takes of a number that is made, elementwise, of these numbers of the arms' rows."""
+
+    def measure(rows: Arms) -> float:
+        with np.errstate(all="ignore"):  # 0 / 0 is judged as no number
+            return float(number({arm: {name: np.float64(rows[arm][name]) for name in names} for arm in arms}))
+
+    interval = by_row(MEASURE, arms, number, lambda kept: columns(kept, names), lambda means: numbers_of(means, names))
+    return {"arms": arms, "measure": measure, "interval": interval, "ratio": ratio}
 
 
-def _most(arms: Arms, names: Sequence[str], column: str) -> float:
-    return max(abs(float(arms[name][column])) for name in names)
+def _least(rows: Arms, arms: Sequence[str], name: str) -> Any:
+    return functools.reduce(np.minimum, (rows[arm][name] for arm in arms))
 
 
-def _right_donor(row: Row) -> float:
+def _most(rows: Arms, arms: Sequence[str], name: str, of: Callable[[Any], Any] = lambda value: value) -> Any:
+    return functools.reduce(np.maximum, (of(rows[arm][name]) for arm in arms))
+
+
+def _right_donor(row: Row) -> Any:
     """What a same-system donor's context costs, as a share of what another system's does."""
-    return _ratio(row["correct_h16"] - row["self_h16"], row["correct_h16"] + row["gap"] - row["self_h16"])
+    return (row["correct_h16"] - row["self_h16"]) / (row["correct_h16"] + row["gap"] - row["self_h16"])
 
 
-def _own_error(row: Row) -> float:
-    """The self error as a share of the target's variance: embeddings differ in scale."""
-    return row["self_h16"] / row["target_variance"]
+def _own_errors(first: str, second: str) -> dict[str, Any]:
+    """Ratio of two arms' self errors, each a share of the variance of its target: embeddings differ in scale."""
+
+    def share(row: Row) -> Any:
+        return row["self_h16"] / row["target_variance"]
+
+    names = ("self_h16", "target_variance")
+    return _judged(lambda a: share(a[first]) / share(a[second]), (first, second), names, ratio=True)
 
 
 _WITHOUT = ("same-rollout", "align-random")
 CLAIMS = (
     Claim(
         "Drag can be read from Structure and from Align + Cross far better than from same-rollout and Align–Random",
-        ("structure", "align-cross", *_WITHOUT),
-        lambda a: _least(a, ("structure", "align-cross"), "drag_r2") - max(a[arm]["drag_r2"] for arm in _WITHOUT),
-        "lowest of the former − highest of the latter R²",
+        **_judged(
+            lambda a: _least(a, ("structure", "align-cross"), "drag_r2") - _most(a, _WITHOUT, "drag_r2"),
+            ("structure", "align-cross", *_WITHOUT),
+            ("drag_r2",),
+        ),
+        what="lowest of the former − highest of the latter R²",
         above=0.1,
         null=0.0,
     ),
     Claim(
         "Align + Cross makes drag more accessible than Structure",
-        ("structure", "align-cross"),
-        lambda a: a["align-cross"]["drag_r2"] - a["structure"]["drag_r2"],
-        "difference in R²",
+        **_judged(
+            lambda a: a["align-cross"]["drag_r2"] - a["structure"]["drag_r2"],
+            ("structure", "align-cross"),
+            ("drag_r2",),
+        ),
+        what="difference in R²",
         above=0.002,
         paper=0.0051,
         null=0.0,
     ),
     Claim(
         "With Align + Cross a same-system donor's context predicts as well as the recipient's own",
-        ("align-cross",),
-        lambda a: _right_donor(a["align-cross"]),
-        "cost of such a donor as a share of another system's at h16",
+        **_judged(lambda a: _right_donor(a["align-cross"]), ("align-cross",), ("self_h16", "correct_h16", "gap")),
+        what="cost of such a donor as a share of another system's at h16",
         above=-0.1,
         below=0.1,
         paper=0.0,
@@ -139,70 +166,81 @@ CLAIMS = (
     ),
     Claim(
         "Structure's correct-donor error is more than ten times that of Align + Cross",
-        ("structure", "align-cross"),
-        lambda a: _ratio(a["structure"]["correct_h16"], a["align-cross"]["correct_h16"]),
-        "ratio of correct-donor errors at h16",
+        **_judged(
+            lambda a: a["structure"]["correct_h16"] / a["align-cross"]["correct_h16"],
+            ("structure", "align-cross"),
+            ("correct_h16",),
+            ratio=True,
+        ),
+        what="ratio of correct-donor errors at h16",
         above=10,
         paper=36,
         null=1.0,
-        ratio=True,
     ),
     Claim(
         "Structure's correct-donor error is more than ten times its own self error at the shortest horizon",
-        ("structure",),
-        lambda a: _ratio(a["structure"]["correct_h1"], a["structure"]["self_h1"]),
-        "correct-donor ÷ self error at h1",
+        **_judged(
+            lambda a: a["structure"]["correct_h1"] / a["structure"]["self_h1"],
+            ("structure",),
+            ("correct_h1", "self_h1"),
+            ratio=True,
+        ),
+        what="correct-donor ÷ self error at h1",
         above=10,
         null=1.0,
-        ratio=True,
     ),
     Claim(
         "Structure's correct-donor error is more than ten times its own self error at h16",
-        ("structure",),
-        lambda a: _ratio(a["structure"]["correct_h16"], a["structure"]["self_h16"]),
-        "correct-donor ÷ self error at h16",
+        **_judged(
+            lambda a: a["structure"]["correct_h16"] / a["structure"]["self_h16"],
+            ("structure",),
+            ("correct_h16", "self_h16"),
+            ratio=True,
+        ),
+        what="correct-donor ÷ self error at h16",
         above=10,
         paper=7.5,
         null=1.0,
-        ratio=True,
     ),
     Claim(
         "Contexts of Align + Cross are far more alike within a system than those of Structure, same-rollout and Random",
-        ("structure", "align-cross", *_WITHOUT),
-        lambda a: _ratio(a["align-cross"]["between_within"], _most(a, ("structure", *_WITHOUT), "between_within")),
-        "between/within of Align + Cross ÷ highest of the others",
+        **_judged(
+            lambda a: a["align-cross"]["between_within"] / _most(a, ("structure", *_WITHOUT), "between_within"),
+            ("structure", "align-cross", *_WITHOUT),
+            ("between_within",),
+            ratio=True,
+        ),
+        what="between/within of Align + Cross ÷ highest of the others",
         above=3,
         null=1.0,
-        ratio=True,
     ),
     Claim(
         "Align–Random and same-rollout contexts hardly depend on the system: their gap is near zero",
-        ("align-cross", *_WITHOUT),
-        lambda a: a["align-cross"]["gap"] - 10 * _most(a, _WITHOUT, "gap"),
-        "gap of Align + Cross − ten times the larger of the two",
+        **_judged(
+            lambda a: a["align-cross"]["gap"] - 10 * _most(a, _WITHOUT, "gap", abs),
+            ("align-cross", *_WITHOUT),
+            ("gap",),
+        ),
+        what="gap of Align + Cross − ten times the larger of the two",
         above=0,
         paper=0.03,
         null=0.0,
     ),
     Claim(
         "Align + Cross predicts its own future better than Structure does",
-        ("structure", "align-cross"),
-        lambda a: _ratio(_own_error(a["align-cross"]), _own_error(a["structure"])),
-        "ratio of self errors at h16, each by the variance of its target",
+        **_own_errors("align-cross", "structure"),
+        what="ratio of self errors at h16, each by the variance of its target",
         below=0.9,
         paper="0.21 of the errors themselves",
         null=1.0,
-        ratio=True,
     ),
     Claim(
         "The relation, not the interface, is what helps: Align + Cross beats Align–Random in self error",
-        ("align-cross", "align-random"),
-        lambda a: _ratio(_own_error(a["align-cross"]), _own_error(a["align-random"])),
-        "ratio of self errors at h16, each by the variance of its target",
+        **_own_errors("align-cross", "align-random"),
+        what="ratio of self errors at h16, each by the variance of its target",
         below=0.9,
         paper="0.28 of the errors themselves",
         null=1.0,
-        ratio=True,
     ),
 )
 
@@ -210,7 +248,7 @@ D_CLEAN_FULL_TARGETS = (
     Target(
         LABEL,
         "D-Clean: objectives and relations",
-        (Group("d-clean", tuple(RECIPES), ("held-out",), STORY),),
+        (Group("d-clean", tuple(RECIPES), (MEASURE,), STORY),),
         _tables,
         CLAIMS,
         _pictures,

@@ -1,6 +1,6 @@
 """Intervals of a claim's number within one source, over systems: from errors by system, or from kept intervals."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from sprii_train.analysis.statistics import (
     interval_ratio,
     mapped,
 )
-from sprii_train.experiments.targets.base import Row, stacked, value_of
+from sprii_train.experiments.targets.base import Row, arrays_of, stacked, value_of
 from sprii_train.reports.claims import Arms
 
 Within = Callable[[Arms], Interval | None]
@@ -59,6 +59,46 @@ def by_system(
         errors = {name: at(stacked([arms[arm]], measure, key)) for name, (arm, key) in keys.items()}
         labels = None if strata is None else strata(arms[names[0]])
         return system_bootstrap(errors, {"": contrast}, seed=SEED, strata=labels)[""]
+
+    return interval
+
+
+def by_row(
+    measure: str,
+    arms: Sequence[str],
+    number: Callable[[Arms], Any],
+    columns: Callable[[Mapping[str, Errors]], Mapping[str, Errors]],
+    numbers: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+) -> Within:
+    """Bootstrap of the systems of one source, for a number that is no contrast of means, an R² or a ratio of variances.
+
+    Args:
+        measure: whose arrays are read.
+        arms: whose rows the number is of.
+        number: rows by arm → the number; elementwise.
+        columns: arrays of one row → (N,) by system, by name.
+        numbers: means over systems of these → the numbers of the row; elementwise.
+
+    Returns:
+        None where the rows have no arrays, and where there is no such number in some resample.
+    """
+
+    def contrast(means: Mapping[str, Any]) -> Any:
+        of: dict[str, dict[str, Any]] = {arm: {} for arm in arms}
+        for name, mean in means.items():
+            arm, _, column = name.partition("|")
+            of[arm][column] = mean
+        with np.errstate(divide="raise", invalid="raise"):
+            return number({arm: numbers(own) for arm, own in of.items()})
+
+    def interval(given: Arms) -> Interval | None:
+        if not has_arrays(given, arms, measure):
+            return None
+        of = {f"{arm}|{name}": c for arm in arms for name, c in columns(arrays_of(given[arm], measure)).items()}
+        try:
+            return system_bootstrap(of, {"": contrast}, seed=SEED)[""]
+        except FloatingPointError:
+            return None
 
     return interval
 

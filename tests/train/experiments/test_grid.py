@@ -15,10 +15,12 @@ import torch
 from queued import Queue
 from toy_cells import ToyCell
 
-from sprii_train.checkpoints import CheckpointError
-from sprii_train.experiments.cells import Report, folder_of, locked, result_of
+from sprii_envs import files
+from sprii_train.checkpoints import CheckpointError, write_tensors
+from sprii_train.experiments.cells import Report, folder_of, locked, result_of, work
 from sprii_train.experiments.grid import run_grid
 from sprii_train.experiments.progress import display
+from sprii_train.experiments.targets.base import arrays_of
 
 
 def starts(cell: ToyCell, root: Path) -> int:
@@ -145,6 +147,10 @@ class ArraysCell(MeasuredCell):
         return super().run(folder, report)
 
 
+def entry_of(data: bytes) -> dict[str, Any]:
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
 def flip(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"1.5", b"1.6").replace(bytes(100), bytes(99) + b"1"))
 
@@ -163,7 +169,7 @@ def flip(path: Path) -> None:
 )
 def test_damaged_results_are_named(tmp_path: Path, name: str, damage: Callable[[Path], Any], message: str):
     cell = ArraysCell("one", 1.5)
-    row = {"arm": "one", "value": 1.5, "resumed_at": 0}
+    row = {"arm": "one", "value": 1.5, "resumed_at": 0, "kept": entry_of(bytes(100))}
     assert run_grid([cell], tmp_path, launcher=Queue(1)) == [row]
     assert run_grid([cell], tmp_path, launcher=Queue(1)) == [row]
     damage(folder_of(cell, tmp_path) / name)
@@ -171,6 +177,87 @@ def test_damaged_results_are_named(tmp_path: Path, name: str, damage: Callable[[
         run_grid([cell], tmp_path, launcher=Queue(1))
     (folder_of(cell, tmp_path) / "done.json").unlink()  # the advice
     assert run_grid([cell], tmp_path, launcher=Queue(1)) == [row | {"resumed_at": 4}]
+
+
+@dataclass(frozen=True)
+class TensorsCell(ArraysCell):
+    """One whose arrays and row tell the code that they were measured by."""
+
+    def run(self, folder: Path, report: Report) -> dict[str, Any]:
+        write_tensors(folder / self.arrays, {"code": torch.tensor([float(ord(self.code))])})
+        return {"arm": self.name, "code": self.code}
+
+
+def replaced(cell: TensorsCell, root: Path) -> TensorsCell:
+    """The cell measured again, as another process with other code does."""
+    other = replace(cell, code="b")
+    work(other, root, lambda *_: None)
+    return other
+
+
+@pytest.mark.parametrize("name", ["read_json", "check_file"])
+def test_a_cell_that_is_replaced_between_the_reads_is_read_again(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """After its row, or before its arrays are compared: never one of each, and nothing is called damaged."""
+    cell, other = TensorsCell("one"), TensorsCell("one", code="b")
+    work(cell, tmp_path, lambda *_: None)
+    original, times = getattr(files, name), 0
+
+    def then_replaced(*args: Any, **kwargs: Any) -> Any:
+        nonlocal times
+        times += 1
+        monkeypatch.setattr(files, name, original)
+        if name == "check_file":
+            work(other, tmp_path, lambda *_: None)
+            return original(*args, **kwargs)
+        found = original(*args, **kwargs)
+        work(other, tmp_path, lambda *_: None)
+        return found
+
+    monkeypatch.setattr(files, name, then_replaced)
+    assert result_of(cell, tmp_path) is None  # it is of the other's code now
+    assert times == 1
+    data = (folder_of(cell, tmp_path) / cell.arrays).read_bytes()
+    assert result_of(other, tmp_path) == {"arm": "one", "code": "b", "kept": entry_of(data)}
+
+
+def test_no_row_stands_by_arrays_while_they_are_measured_again(tmp_path: Path):
+    """Killed in between, the cell is not done, and is measured again."""
+    cell = TensorsCell("one")
+    work(cell, tmp_path, lambda *_: None)
+
+    class Killed(BaseException):
+        pass
+
+    class Other(TensorsCell):
+        def run(self, folder: Path, report: Report) -> dict[str, Any]:
+            super().run(folder, report)
+            assert result_of(cell, tmp_path) is None
+            raise Killed
+
+    with pytest.raises(Killed):
+        work(Other("one", code="b"), tmp_path, lambda *_: None)
+    assert result_of(cell, tmp_path) is None
+    work(cell, tmp_path, lambda *_: None)
+    assert (result_of(cell, tmp_path) or {})["code"] == "a"
+
+
+def test_a_row_refuses_arrays_that_took_the_place_of_its_own(tmp_path: Path):
+    cell = TensorsCell("one")
+    work(cell, tmp_path, lambda *_: None)
+    row, path = result_of(cell, tmp_path), folder_of(cell, tmp_path) / cell.arrays
+    assert row is not None
+    read = {"arrays": {"m": str(path)}, "kept": {"m": row["kept"]}}
+    assert arrays_of(read, "m")["code"].tolist() == [float(ord("a"))]
+    replaced(cell, tmp_path)
+    with pytest.raises(
+        CheckpointError, match=r"done\.safetensors has been replaced since the row .* repeat the command"
+    ):
+        arrays_of(read, "m")
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"done\.safetensors does not exist; repeat the command"):
+        arrays_of(read, "m")
 
 
 def test_a_lock_is_no_link_and_goes_with_its_holder(tmp_path: Path):

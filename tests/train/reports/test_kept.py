@@ -120,3 +120,38 @@ def test_the_command_names_what_it_wrote_and_what_it_left(folder: Path, capsys: 
     assert told[1].startswith(f"left as it is: {folder / 'results.json'}: ")
     with pytest.raises(ValueError, match="legal: a folder of reports"):
         Report(folder / "report.html").run()
+
+
+@pytest.fixture
+def tree(folder: Path, tmp_path: Path) -> Path:
+    """A report in a folder with two others in it, one of them deep, and results of a cell."""
+    for place in ("quick", "quick/tab-x", "quick/tab-y/old", "quick/cells"):
+        shutil.copytree(folder, tmp_path / "runs" / place)
+    return tmp_path / "runs"
+
+
+def drawn(root: Path, folder: Path, capsys: pytest.CaptureFixture[str], *, deep: bool = False) -> set[str]:
+    """Folders of pages that the command wrote, by what it says and by what the files tell."""
+    pages = [*root.rglob("report.html"), *root.rglob("report-validation.html")]
+    for page in pages:
+        page.write_text("stale", encoding="utf-8")
+    Report(folder, deep=deep).run()
+    fresh = {page for page in pages if page.read_text(encoding="utf-8") != "stale"}
+    assert {f"report: {page}" for page in fresh} == set(capsys.readouterr().out.splitlines())
+    return {str(page.parent.relative_to(root)) for page in fresh}
+
+
+def test_a_report_is_drawn_and_not_those_beneath_it(tree: Path, capsys: pytest.CaptureFixture[str]):
+    assert drawn(tree, tree / "quick", capsys) == {"quick"}
+    assert drawn(tree, tree, capsys) == {"quick"}  # the folder's own folders
+    for file in [*(tree / "quick").glob("results*"), *(tree / "quick").glob("report*")]:
+        file.unlink()
+    assert drawn(tree, tree / "quick", capsys) == {"quick/tab-x"}
+
+
+def test_deeper_reports_are_drawn_where_that_is_asked_for(tree: Path, capsys: pytest.CaptureFixture[str]):
+    assert drawn(tree, tree, capsys, deep=True) == {"quick", "quick/tab-x", "quick/tab-y/old"}
+    (tree / "none" / "deep").mkdir(parents=True)
+    for deep, where in ((False, "it or in a folder of it; --deep looks further down"), (True, "it, or beneath it")):
+        with pytest.raises(KeptReportError, match=f"none holds no report: no results.json lies in {where}"):
+            redraw(tree / "none", deep=deep)

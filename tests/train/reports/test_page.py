@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from sprii_train.analysis.statistics import Interval, Spread
-from sprii_train.reports.claims import Verdict
+from sprii_train.reports.claims import Claim, Verdict, judge
 from sprii_train.reports.page import (
     METHOD,
+    ONE_SOURCE,
     Page,
     Picture,
     Table,
@@ -162,6 +163,22 @@ def test_a_page_on_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch:
         "needs the arms b",
     ):
         assert words in out
+
+
+def test_one_source_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
+    """On the page and the terminal, where an interval is within the only source, and nowhere else."""
+    monkeypatch.setenv("COLUMNS", "400")
+    rows = [{"arm": "a", "seed": seed, "x": 1.0} for seed in (0, 1)]
+    within = Interval(1.0, 0.9, 1.1, 0.95, 10, "system")
+    claim = Claim("It is high", ("a",), lambda a: a["a"]["x"], "x", above=0.5, null=0.0, interval=lambda a: within)
+    for sources, expected in ((1, True), (2, False)):
+        verdicts = judge([claim], rows[:sources])
+        assert [verdict.status for verdict in verdicts] == ["held"]
+        told = replace(page(), verdicts=verdicts)
+        write_page(told, tmp_path)
+        print_page(told)
+        html = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert (ONE_SOURCE in html) == (ONE_SOURCE in capsys.readouterr().out) == expected
 
 
 NAME = "[/b] <b> [link=http://x.org]$a$ $\\frac{$ :cat: {{ 1 + 1 }}"
