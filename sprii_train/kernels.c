@@ -31,11 +31,17 @@ INLINE void turn(v x, v *cosine, v *sine) {
 
 INLINE v load(const float *from, int lanes) {
   v x = {};
-  memcpy(&x, from, lanes == W ? sizeof x : 4 * (size_t)lanes);
+  if (lanes == W) return *(const v *)from;
+  memcpy(&x, from, 4 * (size_t)lanes);
   return x;
 }
 
-INLINE void store(float *to, v x, int lanes) { memcpy(to, &x, lanes == W ? sizeof x : 4 * (size_t)lanes); }
+INLINE void store(float *to, v x, int lanes) {
+  if (lanes == W)
+    *(v *)to = x;
+  else
+    memcpy(to, &x, 4 * (size_t)lanes);
+}
 
 /* cos and sin of j * angle of `rows` rows, added to sums[j - 1], by f_{j+1} = 2 cos(angle) f_j - f_{j-1}. */
 INLINE void add_waves(const v *held, v *sums, int knots, const int rows) {

@@ -10,10 +10,11 @@
 typedef uint32_t vu __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef uint16_t vh __attribute__((vector_size(2 * W), aligned(2), may_alias));
 
-INLINE v widened(const uint16_t *x) { return (v)(__builtin_convertvector(*(const vh *)x, vu) << 16); }
+INLINE vu wide(vh x) { return (vu)_mm512_cvtepu16_epi32((__m256i)x); }
+INLINE v widened(const uint16_t *x) { return (v)(wide(*(const vh *)x) << 16); }
 INLINE vh narrowed(v x) { return (vh)_mm512_cvtneps_pbh((__m512)x); }
 /* Two rows as pairs (lower, upper half): what the products take. */
-INLINE vu paired(vh a, vh b) { return __builtin_convertvector(a, vu) | (__builtin_convertvector(b, vu) << 16); }
+INLINE vu paired(vh a, vh b) { return wide(a) | (wide(b) << 16); }
 
 /* c (rows, columns) = or += sum_k a[row][k] b[k][column] of pairs, of a tile; strides in words. */
 INLINE void tile(const word *a, ptrdiff_t row, ptrdiff_t step, const word *b, ptrdiff_t width, int k, float *c, int add,
@@ -55,8 +56,8 @@ static void multiply(const word *a, ptrdiff_t row, ptrdiff_t step, const word *b
 /* Normal distribution and GELU's slope, to 1e-4: 1/2 + x P(x^2) of |x| < 4.5. */
 #define HALF_AND_ODD(x, ...)                                                                      \
   const float p[] = {__VA_ARGS__};                                                                \
-  v at = PICK(x > 4.5f, ALL(4.5f), x), square, sum = ALL(p[9]);                                   \
-  at = PICK(at < -4.5f, ALL(-4.5f), at), square = at * at;                                        \
+  v at = (v)_mm512_max_ps((__m512)ALL(-4.5f), _mm512_min_ps((__m512)ALL(4.5f), (__m512)x)); \
+  v square = at * at, sum = ALL(p[9]);                                                            \
   _Pragma("GCC unroll 9") for (int i = 8; i >= 0; i--) sum = sum * square + p[i];                 \
   return 0.5f + at * sum;
 INLINE v normal(v x) {
@@ -78,11 +79,11 @@ typedef struct {
 typedef struct {
   const layer_t *layers;
   const void *x;  /* (rows, in) of floats or bfloat16 */
-  uint16_t *y;    /* (rows, out), or their gradient */
+  void *y;        /* (rows, out), or their gradient, of bfloat16; of floats if `full` */
   void *dx;       /* or none */
   word *room;     /* of `pairs` of all weights, and 3 BLOCK times the widest layer */
   ptrdiff_t first, last;
-  int count, half, backward;
+  int count, half, full, backward;
 } chain_t;
 
 INLINE int padded(int n) { return (n + W - 1) / W * W; }
@@ -99,8 +100,10 @@ static word *pack(const layer_t *l, int backward, word *to, uint16_t *rows) {
       for (int i = 0; i < in; i += W)
         *(vu *)(to + o / 2 * in + i) = paired(*(vh *)(rows + (size_t)o * in + i), *(vh *)(rows + (size_t)(o + 1) * in + i));
   else
-    for (int k = 0; k < pairs; k++)
-      for (int o = 0; o < l->out; o++) to[k * l->out + o] = ((word *)rows)[(size_t)o * pairs + k];
+    for (int o = 0; o < l->out; o += W)
+      for (int k = 0; k < pairs; k++)
+        *(vu *)(to + k * l->out + o) =
+            (vu)_mm512_i32gather_epi32((__m512i)(LANE * pairs), (word *)rows + (size_t)o * pairs + k, 4);
   return to + (size_t)pairs * l->out;
 }
 
@@ -119,10 +122,12 @@ static void read_inputs(const chain_t *c, ptrdiff_t start, int count, uint16_t *
       ptrdiff_t at = (start + r) * in + i;
       int lanes = in - i < W ? in - i : W;
       vh x = {};
-      if (c->half)
-        memcpy(&x, (const uint16_t *)c->x + at, 2 * (size_t)lanes);
-      else
+      if (!c->half)
         x = narrowed(load((const float *)c->x + at, lanes));
+      else if (lanes == W)
+        x = *(const vh *)((const uint16_t *)c->x + at);
+      else
+        memcpy(&x, (const uint16_t *)c->x + at, 2 * (size_t)lanes);
       *(vh *)(to + r * width + i) = x;
     }
 }
@@ -135,10 +140,12 @@ static void write_slopes(const chain_t *c, ptrdiff_t start, int count, const flo
       int lanes = in - i < W ? in - i : W;
       v x = *(v *)(from + r * width + i);
       vh half = narrowed(x);
-      if (c->half)
-        memcpy((uint16_t *)c->dx + at, &half, 2 * (size_t)lanes);
-      else
+      if (!c->half)
         store((float *)c->dx + at, x, lanes);
+      else if (lanes == W)
+        *(vh *)((uint16_t *)c->dx + at) = half;
+      else
+        memcpy((uint16_t *)c->dx + at, &half, 2 * (size_t)lanes);
     }
 }
 
@@ -166,12 +173,17 @@ void chain(const chain_t *c) {
       uint16_t *to = l == top ? c->y : l->hidden;
       for (int r = 0; r < count; r++)
         for (int o = 0; o < l->out; o += W) {
-          v x = *(v *)(sums + r * l->out + o) + *(v *)(l->bias + o);
-          *(vh *)(to + (start + r) * l->out + o) = narrowed(x);
+          ptrdiff_t at = (start + r) * l->out + o;
+          v x = *(v *)(sums + r * l->out + o);
+          if (l->bias) x += *(v *)(l->bias + o);
+          if (l == top && c->full)
+            *(v *)((float *)c->y + at) = x;
+          else
+            *(vh *)(to + at) = narrowed(x);
           if (l != top) *(vh *)(now + r * l->out + o) = narrowed(x * normal(x));
         }
     }
-    if (c->backward) memcpy(now, c->y + start * top->out, 2 * (size_t)(count * top->out));
+    if (c->backward) memcpy(now, (uint16_t *)c->y + start * top->out, 2 * (size_t)(count * top->out));
     for (int i = c->count - 1; c->backward && i >= 0; i--) {
       const layer_t *l = c->layers + i;
       int in = padded(l->in);

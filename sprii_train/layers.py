@@ -5,9 +5,9 @@ through all layers, and back, while it is in cache. Elsewhere, and by SPRII_KERN
 """
 
 import ctypes
-import functools
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -50,8 +50,8 @@ def through(x: Tensor, layers: Sequence[Layer]) -> Tensor:
     return x
 
 
-@functools.cache
-def _compiled() -> bool:
+def multiplies() -> bool:
+    """Whether products of bfloat16 are compiled."""
     library = kernels.library()
     return library is not None and hasattr(library, "chain")
 
@@ -63,8 +63,7 @@ def _taken(x: Tensor, layers: Sequence[Layer]) -> bool:
         and x.dtype in (torch.float32, torch.bfloat16)
         and len(layers) <= MOST
         and all(weight.dtype == torch.float32 and len(weight) % LANES == 0 for weight, _ in layers)
-        and kernels.library() is not None
-        and _compiled()
+        and multiplies()
     )
 
 
@@ -79,7 +78,7 @@ class _Job(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("layers", "x", "y", "dx", "room")),
         *((name, ctypes.c_ssize_t) for name in ("first", "last")),
-        *((name, ctypes.c_int) for name in ("count", "half", "backward")),
+        *((name, ctypes.c_int) for name in ("count", "half", "full", "backward")),
     ]  # fmt: skip
 
 
@@ -104,8 +103,19 @@ class _Chain(torch.autograd.Function):
         return dx, *_run(x, parts, kept, grad_outputs[0].contiguous(), dx, backward=True)
 
 
+def product(x: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """x (rows, in) · weight (out, in)ᵀ of factors rounded to bfloat16, which `multiplies`."""
+    y = torch.empty((len(x), len(weight)), dtype=dtype)
+    _run(x.contiguous(), [weight.contiguous(), None], torch.empty(0), y)
+    return y
+
+
+def _at(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()
+
+
 def _run(
-    x: Tensor, parts: Sequence[Tensor], kept: Tensor, y: Tensor, dx: Tensor | None = None, backward: bool = False
+    x: Tensor, parts: Sequence[Any], kept: Tensor, y: Tensor, dx: Tensor | None = None, backward: bool = False
 ) -> list[Tensor]:
     """Forward into `kept` and y, or with the slope of y back into dx: slopes of `parts`."""
     weights, biases = parts[::2], parts[1::2]
@@ -120,13 +130,14 @@ def _run(
         slopes = [torch.zeros(size) for o, i in sizes for size in ((o, i), (o,))] if backward else []
         layers, held = (_Layer * count)(), torch.empty(room)
         for i, (layer, weight, bias) in enumerate(zip(layers, weights, biases, strict=True)):
-            layer.weight, layer.bias, layer.hidden = weight.data_ptr(), bias.data_ptr(), kept.data_ptr() + 2 * ends[i]
+            layer.weight, layer.bias, layer.hidden = weight.data_ptr(), _at(bias), kept.data_ptr() + 2 * ends[i]
             layer.outputs, layer.inputs = weight.shape
             if backward:
                 layer.dweight, layer.dbias = slopes[2 * i].data_ptr(), slopes[2 * i + 1].data_ptr()
         job = _Job(
-            ctypes.addressof(layers), x.data_ptr(), y.data_ptr(), None if dx is None else dx.data_ptr(),
-            held.data_ptr(), first, last, count, x.dtype == torch.bfloat16, backward,
+            ctypes.addressof(layers), x.data_ptr(), y.data_ptr(), _at(dx),
+            held.data_ptr(), first, last, count, x.dtype == torch.bfloat16,
+            y.dtype == torch.float32, backward,
         )  # fmt: skip
         loaded.chain(ctypes.byref(job))
         return slopes
