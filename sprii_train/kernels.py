@@ -35,7 +35,7 @@ def library() -> ctypes.CDLL | None:
     if os.environ.get("SPRII_KERNELS") == "off" or compiler is None or os.name != "posix":
         return None
     processor = _processor()
-    command = ["-O3", "-std=gnu11", "-shared", "-fPIC", *(["-march=native"] if processor else [])]
+    command = ["-O2", "-fno-math-errno", "-std=gnu11", "-shared", "-fPIC", *(["-march=native"] if processor else [])]
     key = hashlib.sha256("\n".join((SOURCE, compiler, *command, processor, platform.platform())).encode()).hexdigest()
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sprii"
@@ -44,7 +44,7 @@ def library() -> ctypes.CDLL | None:
         if not path.exists():
             with written_file(path) as part:
                 run = [compiler, *command, "-x", "c", "-", "-o", str(part)]
-                subprocess.run(run, input=SOURCE, text=True, capture_output=True, check=True, timeout=60)
+                subprocess.run(run, input=SOURCE, text=True, capture_output=True, check=True, timeout=300)
         return ctypes.CDLL(str(path))
     except (OSError, RuntimeError, FileError, subprocess.SubprocessError):
         return None
@@ -91,7 +91,7 @@ def sigreg(y: Tensor, h: float, weight: Tensor, phi: Tensor, sloped: bool) -> fl
     return None if None in parts else sum(value for value in parts if value is not None)
 
 
-MOST = 64
+MOST = 96
 """Tokens, and features of a head, that `attention` takes at most."""
 
 

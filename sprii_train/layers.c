@@ -8,13 +8,12 @@
 #define WIDE 4   /* and vectors */
 
 typedef uint32_t vu __attribute__((vector_size(4 * W), aligned(4), may_alias));
-typedef uint16_t vh __attribute__((vector_size(2 * W), aligned(2), may_alias));
 
-INLINE vu wide(vh x) { return (vu)_mm512_cvtepu16_epi32((__m256i)x); }
-INLINE v widened(const uint16_t *x) { return (v)(wide(*(const vh *)x) << 16); }
-INLINE vh narrowed(v x) { return (vh)_mm512_cvtneps_pbh((__m512)x); }
+INLINE vu wide(halves x) { return (vu)_mm512_cvtepu16_epi32((__m256i)x); }
+INLINE v widened(const uint16_t *x) { return (v)(wide(*(const halves *)x) << 16); }
+INLINE halves narrowed(v x) { return (halves)_mm512_cvtneps_pbh((__m512)x); }
 /* Two rows as pairs (lower, upper half): what the products take. */
-INLINE vu paired(vh a, vh b) { return wide(a) | (wide(b) << 16); }
+INLINE vu paired(halves a, halves b) { return wide(a) | (wide(b) << 16); }
 
 /* c (rows, columns) = or += sum_k a[row][k] b[k][column] of pairs, of a tile; strides in words. */
 INLINE void tile(const word *a, ptrdiff_t row, ptrdiff_t step, const word *b, ptrdiff_t width, int k, float *c, int add,
@@ -93,12 +92,12 @@ static word *pack(const layer_t *l, int backward, word *to, uint16_t *rows) {
   int in = padded(l->in), pairs = in / 2;
   for (int o = 0; o < l->out; o++)
     for (int i = 0; i < in; i += W)
-      *(vh *)(rows + (size_t)o * in + i) =
+      *(halves *)(rows + (size_t)o * in + i) =
           narrowed(load(l->weight + (ptrdiff_t)o * l->in + i, l->in - i < W ? l->in - i : W));
   if (backward)
     for (int o = 0; o < l->out; o += 2)
       for (int i = 0; i < in; i += W)
-        *(vu *)(to + o / 2 * in + i) = paired(*(vh *)(rows + (size_t)o * in + i), *(vh *)(rows + (size_t)(o + 1) * in + i));
+        *(vu *)(to + o / 2 * in + i) = paired(*(halves *)(rows + (size_t)o * in + i), *(halves *)(rows + (size_t)(o + 1) * in + i));
   else
     for (int o = 0; o < l->out; o += W)
       for (int k = 0; k < pairs; k++)
@@ -112,7 +111,7 @@ static void pair_rows(const uint16_t *from, int count, int width, word *to) {
   for (int r = 0; r < count; r += 2)
     for (int i = 0; i < width; i += W)
       *(vu *)(to + r / 2 * width + i) =
-          paired(*(vh *)(from + r * width + i), r + 1 < count ? *(vh *)(from + (r + 1) * width + i) : (vh){});
+          paired(*(halves *)(from + r * width + i), r + 1 < count ? *(halves *)(from + (r + 1) * width + i) : (halves){});
 }
 
 static void read_inputs(const chain_t *c, ptrdiff_t start, int count, uint16_t *to) {
@@ -121,14 +120,14 @@ static void read_inputs(const chain_t *c, ptrdiff_t start, int count, uint16_t *
     for (int i = 0; i < width; i += W) {
       ptrdiff_t at = (start + r) * in + i;
       int lanes = in - i < W ? in - i : W;
-      vh x = {};
+      halves x = {};
       if (!c->half)
         x = narrowed(load((const float *)c->x + at, lanes));
       else if (lanes == W)
-        x = *(const vh *)((const uint16_t *)c->x + at);
+        x = *(const halves *)((const uint16_t *)c->x + at);
       else
         memcpy(&x, (const uint16_t *)c->x + at, 2 * (size_t)lanes);
-      *(vh *)(to + r * width + i) = x;
+      *(halves *)(to + r * width + i) = x;
     }
 }
 
@@ -139,11 +138,11 @@ static void write_slopes(const chain_t *c, ptrdiff_t start, int count, const flo
       ptrdiff_t at = (start + r) * in + i;
       int lanes = in - i < W ? in - i : W;
       v x = *(v *)(from + r * width + i);
-      vh half = narrowed(x);
+      halves half = narrowed(x);
       if (!c->half)
         store((float *)c->dx + at, x, lanes);
       else if (lanes == W)
-        *(vh *)((uint16_t *)c->dx + at) = half;
+        *(halves *)((uint16_t *)c->dx + at) = half;
       else
         memcpy((uint16_t *)c->dx + at, &half, 2 * (size_t)lanes);
     }
@@ -179,8 +178,8 @@ void chain(const chain_t *c) {
           if (l == top && c->full)
             *(v *)((float *)c->y + at) = x;
           else
-            *(vh *)(to + at) = narrowed(x);
-          if (l != top) *(vh *)(now + r * l->out + o) = narrowed(x * normal(x));
+            *(halves *)(to + at) = narrowed(x);
+          if (l != top) *(halves *)(now + r * l->out + o) = narrowed(x * normal(x));
         }
     }
     if (c->backward) memcpy(now, (uint16_t *)c->y + start * top->out, 2 * (size_t)(count * top->out));
@@ -196,7 +195,7 @@ void chain(const chain_t *c) {
       if (!i) read_inputs(c, start, count, inputs);
       for (int at = 0; i && at < count * in; at += W) {
         v x = widened(hidden + at);
-        *(vh *)(inputs + at) = narrowed(x * normal(x));
+        *(halves *)(inputs + at) = narrowed(x * normal(x));
       }
       pair_rows(now, count, l->out, pairs);
       pair_rows(inputs, count, in, of_inputs);
@@ -205,7 +204,7 @@ void chain(const chain_t *c) {
       multiply((word *)now, l->out / 2, 1, weights[i], in, l->out / 2, sums, 0, count);
       if (!i) write_slopes(c, start, count, sums);
       for (int at = 0; i && at < count * in; at += W)
-        *(vh *)(now + at) = narrowed(*(v *)(sums + at) * gelu_slope(widened(hidden + at)));
+        *(halves *)(now + at) = narrowed(*(v *)(sums + at) * gelu_slope(widened(hidden + at)));
     }
   }
 }
