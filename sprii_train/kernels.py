@@ -1,4 +1,4 @@
-"""Loops of training in C (`kernels.c`, and `layers.c` behind it), compiled for this machine when first asked for and kept in the user's cache.
+"""Loops of training in C (`kernels.c`, and `layers.c` behind it), compiled for this machine when first asked for.
 
 Where there is no C compiler, or SPRII_KERNELS=off is set, callers compute the same by torch, up to rounding.
 """
@@ -35,7 +35,7 @@ def library() -> ctypes.CDLL | None:
     if os.environ.get("SPRII_KERNELS") == "off" or compiler is None or os.name != "posix":
         return None
     processor = _processor()
-    command = ["-O2", "-fno-math-errno", "-std=gnu11", "-shared", "-fPIC", *(["-march=native"] if processor else [])]
+    command = ["-O2", "-std=gnu11", "-shared", "-fPIC", *(["-march=native"] if processor else [])]
     key = hashlib.sha256("\n".join((SOURCE, compiler, *command, processor, platform.platform())).encode()).hexdigest()
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sprii"

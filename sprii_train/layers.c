@@ -59,10 +59,12 @@ static void multiply(const word *a, ptrdiff_t row, ptrdiff_t step, const word *b
   v square = at * at, sum = ALL(p[9]);                                                            \
   _Pragma("GCC unroll 9") for (int i = 8; i >= 0; i--) sum = sum * square + p[i];                 \
   return 0.5f + at * sum;
-INLINE v normal(v x) {
+INLINE v inside(v x) {
   HALF_AND_ODD(x, 3.988287507e-01f, -6.621965620e-02f, 9.747955420e-03f, -1.092617900e-03f, 9.191712105e-05f,
                -5.657171321e-06f, 2.442694689e-07f, -6.935592262e-09f, 1.153359727e-10f, -8.456099784e-13f)
 }
+/* Exactly 0 of large negative x, which it is multiplied by. */
+INLINE v normal(v x) { return PICK(x < -4.5f, ALL(0), inside(x)); }
 INLINE v gelu_slope(v x) {
   HALF_AND_ODD(x, 7.979006263e-01f, -2.654999616e-01f, 5.901707417e-02f, -8.956589119e-03f, 9.678557680e-04f,
                -7.440988675e-05f, 3.950390413e-06f, -1.366439896e-07f, 2.754944267e-09f, -2.445845003e-11f)

@@ -1,6 +1,5 @@
 """Network parts shared by learners."""
 
-from itertools import pairwise
 from typing import Literal
 
 import torch
