@@ -5,6 +5,7 @@ through all layers, and back, while it is in cache. Elsewhere, and by SPRII_KERN
 """
 
 import ctypes
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +17,8 @@ from torch.autograd.function import once_differentiable
 
 from sprii_train import kernels
 
-LANES, BLOCK, MOST = kernels.LANES, 96, 8
-"""Floats of a vector, rows of a block and layers at most, in C."""
+LANES, BLOCK, MOST, WIDEST = kernels.LANES, 96, 8, 1024
+"""Floats of a vector and rows of a block in C; layers, and features of one, at most: more leave the cache."""
 
 Layer = tuple[Tensor, Tensor]
 """Weight (out, in) and bias (out,)."""
@@ -57,14 +58,19 @@ def multiplies() -> bool:
 
 
 def _taken(x: Tensor, layers: Sequence[Layer]) -> bool:
+    """What does not fit, and inputs of another width, are torch's to compute or to refuse."""
     cast = x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
-    return (
-        cast == torch.bfloat16
-        and x.dtype in (torch.float32, torch.bfloat16)
-        and len(layers) <= MOST
-        and all(weight.dtype == torch.float32 and len(weight) % LANES == 0 for weight, _ in layers)
-        and multiplies()
-    )
+    if cast != torch.bfloat16 or x.dtype not in (torch.float32, torch.bfloat16) or len(layers) > MOST:
+        return False
+    width = x.shape[-1]
+    for weight, bias in layers:
+        out, inputs = weight.shape
+        if inputs != width or max(inputs, out) > WIDEST or out % LANES or weight.dtype != torch.float32:
+            return False
+        if not inputs or bias.dtype != torch.float32 or weight.device.type != "cpu":
+            return False
+        width = out
+    return multiplies()
 
 
 class _Layer(ctypes.Structure):
@@ -142,5 +148,6 @@ def _run(
         loaded.chain(ctypes.byref(job))
         return slopes
 
-    slopes = [sum(shares[1:], shares[0]) for shares in zip(*kernels.shared(part, rows, BLOCK), strict=True)]
+    shares = kernels.shared(part, rows, BLOCK)
+    slopes = [functools.reduce(torch.add, of_all) for of_all in zip(*shares, strict=True)]
     return [slope[..., : part.shape[-1]] for slope, part in zip(slopes, parts, strict=backward)]

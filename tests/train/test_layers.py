@@ -99,6 +99,21 @@ def test_what_is_left_to_torch(what: str, monkeypatch: pytest.MonkeyPatch):
         assert torch.equal(network(x), nn.Sequential.forward(network, x))
 
 
+@pytest.mark.parametrize("width", [5, 7])
+def test_inputs_of_another_width_are_refused_by_torch(width: int):
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match="cannot be multiplied"):
+        Perceptron(6, 32, 16)(torch.randn(4, width))
+
+
+def test_no_rows_are_no_rows():
+    network = Perceptron(6, 32, 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = network(torch.randn(0, 6))
+    y.sum().backward()
+    assert y.shape == (0, 16)
+    assert all(p.grad is not None and not p.grad.any() for p in network.parameters())
+
+
 def test_names_are_those_of_a_sequence():
     assert list(Perceptron(3, 5, 2).state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
 
