@@ -29,6 +29,7 @@ from sprii_envs.files import absolute, read_json, write_json
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError, load_training_state, save, save_training_state, training_states
 from sprii_train.identity import code_of, learner_state, plain_attributes
+from sprii_train.memory import keep_freed_memory
 from sprii_train.microbatches import chunked_loss
 from sprii_train.protocol import Objective, Windows, check_objective, take, training_loss
 from sprii_train.records import Records, Report
@@ -218,7 +219,8 @@ def train_step(
         NonFiniteLoss: before any weight changes.
     """
     device = windows.actions.device
-    torch.manual_seed((config.seed << 32) + step)
+    seeded = torch.default_generator if device.type == "cpu" else torch  # torch's own also tells GPUs, by a stack trace
+    seeded.manual_seed((config.seed << 32) + step)
     if callable(at_step := getattr(learner, "at_step", None)):
         at_step(config.seed, step)
     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
@@ -292,6 +294,7 @@ def fit(
     run = distributed.first(lambda: _describe(learner, data, objective, config, {} if identity is None else identity))
     distributed.first(lambda: _claim(root, run))
     learner.to(device).train()
+    keep_freed_memory()
     optimizer = config.optimizer(learner)
     claim = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16]
     start = load_training_state(root / "checkpoints", learner, optimizer, claim, config.steps)

@@ -31,11 +31,17 @@ INLINE void turn(v x, v *cosine, v *sine) {
 
 INLINE v load(const float *from, int lanes) {
   v x = {};
-  memcpy(&x, from, lanes == W ? sizeof x : 4 * (size_t)lanes);
+  if (lanes == W) return *(const v *)from;
+  memcpy(&x, from, 4 * (size_t)lanes);
   return x;
 }
 
-INLINE void store(float *to, v x, int lanes) { memcpy(to, &x, lanes == W ? sizeof x : 4 * (size_t)lanes); }
+INLINE void store(float *to, v x, int lanes) {
+  if (lanes == W)
+    *(v *)to = x;
+  else
+    memcpy(to, &x, 4 * (size_t)lanes);
+}
 
 /* cos and sin of j * angle of `rows` rows, added to sums[j - 1], by f_{j+1} = 2 cos(angle) f_j - f_{j-1}. */
 INLINE void add_waves(const v *held, v *sums, int knots, const int rows) {
@@ -168,7 +174,8 @@ INLINE float most_of(v x) {
   return most;
 }
 
-#define MOST 64 /* tokens, and features of a head */
+#define MOST 96 /* tokens, and features of a head */
+#define ACROSS _Pragma("GCC unroll 6")
 
 /* Where rows of a head are: of floats, or of their upper halves (bfloat16). */
 typedef struct {
@@ -177,57 +184,74 @@ typedef struct {
 } rows_t;
 
 typedef uint32_t word __attribute__((may_alias));
+typedef uint16_t halves __attribute__((vector_size(2 * W), aligned(2), may_alias));
+typedef uint32_t words __attribute__((vector_size(4 * W), may_alias));
 
 /* `count` rows of `d` into rows of 16 n floats, zeros behind them. */
-INLINE void read_rows(rows_t from, ptrdiff_t b, ptrdiff_t h, int count, int d, int half, float *to, int n) {
+INLINE void read_rows(rows_t from, ptrdiff_t b, ptrdiff_t h, int count, int d, int half, float *to, const int n) {
   for (int i = 0; i < count; i++, to += W * n) {
     ptrdiff_t start = b * from.batch + i * from.row + h * from.head;
-    word *bits = (word *)to;
-    if (half)
-      for (int c = 0; c < d; c++) bits[c] = (word)((const uint16_t *)from.at)[start + c] << 16;
-    else
-      for (int c = 0; c < d; c++) to[c] = ((const float *)from.at)[start + c];
-    for (int c = d; c < W * n; c++) to[c] = 0;
+    for (int c = 0; c < W * n; c += W) {
+      int lanes = d - c < 0 ? 0 : d - c < W ? d - c : W;
+      halves bits = {};
+      if (!half)
+        *(v *)(to + c) = load((const float *)from.at + start + c, lanes);
+      else {
+        const uint16_t *at = (const uint16_t *)from.at + start + c;
+        if (lanes == W)
+          bits = *(const halves *)at;
+        else
+          memcpy(&bits, at, 2 * (size_t)lanes);
+        *(v *)(to + c) = (v)(__builtin_convertvector(bits, words) << 16);
+      }
+    }
   }
 }
 
 /* The reverse; bfloat16 rounds to even. */
-INLINE void write_rows(rows_t into, ptrdiff_t b, ptrdiff_t h, int count, int d, int half, const float *from, int n) {
+INLINE void write_rows(rows_t into, ptrdiff_t b, ptrdiff_t h, int count, int d, int half, const float *from,
+                       const int n) {
   for (int i = 0; i < count; i++, from += W * n) {
     ptrdiff_t start = b * into.batch + i * into.row + h * into.head;
-    const word *bits = (const word *)from;
-    uint16_t *short_at = (uint16_t *)into.at + start;
-    if (half)
-      for (int c = 0; c < d; c++)
-        short_at[c] = from[c] != from[c] ? 0x7fc0 : (uint16_t)((bits[c] + 0x7fff + ((bits[c] >> 16) & 1)) >> 16);
-    else
-      memcpy((float *)into.at + start, from, 4 * (size_t)d);
+    for (int c = 0; c < d; c += W) {
+      int lanes = d - c < W ? d - c : W;
+      v x = *(const v *)(from + c);
+      words bits = (words)x, even = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+      halves rounded = __builtin_convertvector((words)PICK(x == x, even, ((words){} + 0x7fc0)), halves);
+      if (!half)
+        store((float *)into.at + start + c, x, lanes);
+      else if (lanes == W)
+        *(halves *)((uint16_t *)into.at + start + c) = rounded;
+      else
+        memcpy((uint16_t *)into.at + start + c, &rounded, 2 * (size_t)lanes);
+    }
   }
 }
 
-INLINE void transpose(const float *from, int rows, int columns, float *to, int n) {
+/* (rows, columns) of 16 m floats a row into (columns, rows) of 16 n. */
+INLINE void transpose(const float *from, int rows, int columns, float *to, const int n, const int m) {
   for (int c = 0; c < columns; c++)
-    for (int i = 0; i < W * n; i++) to[c * W * n + i] = i < rows ? from[i * W * n + c] : 0;
+    for (int i = 0; i < W * n; i++) to[c * W * n + i] = i < rows ? from[i * W * m + c] : 0;
 }
 
-/* out[i] = sum_k of a[i][k] b[k], R rows of 16 n floats at once. */
-INLINE void product(const float *a, const float *b, int terms, float *out, const int n) {
-  v sum[R][4];
-  LOOP for (int i = 0; i < R; i++) LOOP for (int j = 0; j < n; j++) sum[i][j] = ALL(0);
+/* out[i] = sum_k of a[i][k] b[k], R rows at once; b and out of 16 n floats a row, a of 16 wide. */
+INLINE void product(const float *a, const int wide, const float *b, int terms, float *out, const int n) {
+  v sum[R][MOST / W];
+  LOOP for (int i = 0; i < R; i++) ACROSS for (int j = 0; j < n; j++) sum[i][j] = ALL(0);
   for (int k = 0; k < terms; k++)
     LOOP for (int i = 0; i < R; i++)
-      LOOP for (int j = 0; j < n; j++) sum[i][j] += a[i * W * n + k] * ((const v *)b)[k * n + j];
-  LOOP for (int i = 0; i < R; i++) LOOP for (int j = 0; j < n; j++) ((v *)out)[i * n + j] = sum[i][j];
+      ACROSS for (int j = 0; j < n; j++) sum[i][j] += a[i * W * wide + k] * ((const v *)b)[k * n + j];
+  LOOP for (int i = 0; i < R; i++) ACROSS for (int j = 0; j < n; j++) ((v *)out)[i * n + j] = sum[i][j];
 }
 
 /* out[k] += sum_i of a[i][k] b[i] over R rows i. */
-INLINE void spread(const float *a, const float *b, int terms, float *out, const int n) {
-  v held[R][4];
-  LOOP for (int i = 0; i < R; i++) LOOP for (int j = 0; j < n; j++) held[i][j] = ((const v *)b)[i * n + j];
+INLINE void spread(const float *a, const int wide, const float *b, int terms, float *out, const int n) {
+  v held[R][MOST / W];
+  LOOP for (int i = 0; i < R; i++) ACROSS for (int j = 0; j < n; j++) held[i][j] = ((const v *)b)[i * n + j];
   for (int k = 0; k < terms; k++)
-    LOOP for (int j = 0; j < n; j++) {
+    ACROSS for (int j = 0; j < n; j++) {
       v sum = ((v *)out)[k * n + j];
-      LOOP for (int i = 0; i < R; i++) sum += a[i * W * n + k] * held[i][j];
+      LOOP for (int i = 0; i < R; i++) sum += a[i * W * wide + k] * held[i][j];
       ((v *)out)[k * n + j] = sum;
     }
 }
@@ -237,21 +261,21 @@ static const vi LANE = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 /* Weights of the keys up to `seen` of one query, from its scores. */
 INLINE void softmax(float *row, int seen, const int n) {
   v *scores = (v *)row, most = ALL(-__builtin_inff()), sum = ALL(0);
-  LOOP for (int j = 0; j < n; j++) {
+  ACROSS for (int j = 0; j < n; j++) {
     scores[j] = PICK(LANE + W * j < seen, scores[j], ALL(-__builtin_inff()));
     most = PICK(scores[j] > most, scores[j], most);
   }
   float top = most_of(most);
-  LOOP for (int j = 0; j < n; j++) sum += scores[j] = decay(top - scores[j]);
+  ACROSS for (int j = 0; j < n; j++) sum += scores[j] = decay(top - scores[j]);
   float scale = 1.f / sum_of(sum);
-  LOOP for (int j = 0; j < n; j++) scores[j] *= scale;
+  ACROSS for (int j = 0; j < n; j++) scores[j] *= scale;
 }
 
 typedef int16_t vs __attribute__((vector_size(2 * W), aligned(2)));
 
 /* What is kept of weights: those of `bits` at or above `least`, divided by the share that is; all without bits. */
 INLINE void keep(const float *weights, const int16_t *bits, int least, float scale, float *out, const int n) {
-  LOOP for (int j = 0; j < n; j++) {
+  ACROSS for (int j = 0; j < n; j++) {
     v w = ((const v *)weights)[j];
     if (bits) {
       vs drawn;
@@ -271,44 +295,44 @@ typedef struct {
   float scale; /* of what is kept */
 } attention_t;
 
-INLINE void attend(const attention_t *a, const int n) {
+INLINE void attend(const attention_t *a, const int n, const int m) {
   float q[MOST * MOST], k[MOST * MOST], values[MOST * MOST], turned[MOST * MOST], out[MOST * MOST];
   float dq[MOST * MOST], dk[MOST * MOST], dv[MOST * MOST], values_turned[MOST * MOST];
   float weights[R * MOST], kept[R * MOST], slope[R * MOST];
   int16_t drawn[MOST * MOST + MOST] = {0};
-  const int width = W * n, past = a->keys - a->queries, most = (a->queries + R - 1) / R * R;
+  const int width = W * n, size = W * m, past = a->keys - a->queries, most = (a->queries + R - 1) / R * R;
   const float scale = 1.f / __builtin_sqrtf((float)a->d);
   for (ptrdiff_t item = a->first; item < a->last; item++) {
     ptrdiff_t b = item / a->heads, h = item % a->heads;
     const int16_t *bits = a->bits ? drawn : NULL; /* a copy, since vectors read beyond the last key */
     if (bits) memcpy(drawn, a->bits + item * a->queries * a->keys, 2 * (size_t)(a->queries * a->keys));
-    memset(q + a->queries * width, 0, 4 * (size_t)((most - a->queries) * width));
-    read_rows(a->q, b, h, a->queries, a->d, a->half, q, n);
-    read_rows(a->k, b, h, a->keys, a->d, a->half, k, n);
-    read_rows(a->v, b, h, a->keys, a->d, a->half, values, n);
-    for (int i = 0; i < a->queries * width; i++) q[i] *= scale;
-    transpose(k, a->keys, a->d, turned, n);
+    memset(q + a->queries * size, 0, 4 * (size_t)((most - a->queries) * size));
+    read_rows(a->q, b, h, a->queries, a->d, a->half, q, m);
+    read_rows(a->k, b, h, a->keys, a->d, a->half, k, m);
+    read_rows(a->v, b, h, a->keys, a->d, a->half, values, m);
+    for (int i = 0; i < a->queries * size; i++) q[i] *= scale;
+    transpose(k, a->keys, a->d, turned, n, m);
     if (a->backward) {
-      memset(out + a->queries * width, 0, 4 * (size_t)((most - a->queries) * width));
-      read_rows(a->out, b, h, a->queries, a->d, a->half, out, n);
-      transpose(values, a->keys, a->d, values_turned, n);
-      memset(dk, 0, 4 * (size_t)(a->keys * width));
-      memset(dv, 0, 4 * (size_t)(a->keys * width));
+      memset(out + a->queries * size, 0, 4 * (size_t)((most - a->queries) * size));
+      read_rows(a->out, b, h, a->queries, a->d, a->half, out, m);
+      transpose(values, a->keys, a->d, values_turned, n, m);
+      memset(dk, 0, 4 * (size_t)(a->keys * size));
+      memset(dv, 0, 4 * (size_t)(a->keys * size));
     }
     for (int i = 0; i < a->queries; i += R) {
       int rows = a->queries - i < R ? a->queries - i : R, seen = i + rows + past;
-      product(q + i * width, turned, a->d, weights, n);
+      product(q + i * size, m, turned, a->d, weights, n);
       memset(kept, 0, sizeof kept);
       for (int r = 0; r < rows; r++) {
         softmax(weights + r * width, i + r + past + 1, n);
         keep(weights + r * width, bits ? bits + (i + r) * a->keys : NULL, a->least, a->scale, kept + r * width, n);
       }
       if (!a->backward) {
-        product(kept, values, seen, out + i * width, n);
+        product(kept, n, values, seen, out + i * size, m);
         continue;
       }
-      spread(kept, out + i * width, seen, dv, n);
-      product(out + i * width, values_turned, a->d, slope, n);
+      spread(kept, n, out + i * size, seen, dv, m);
+      product(out + i * size, m, values_turned, a->d, slope, n);
       for (int r = 0; r < rows; r++) {
         float *w = weights + r * width, *g = slope + r * width;
         keep(g, bits ? bits + (i + r) * a->keys : NULL, a->least, a->scale, g, n);
@@ -318,28 +342,34 @@ INLINE void attend(const attention_t *a, const int n) {
         for (int j = 0; j < n; j++) ((v *)g)[j] = ((v *)w)[j] * (((v *)g)[j] - mean);
       }
       for (int r = rows; r < R; r++) memset(slope + r * width, 0, 4 * (size_t)width);
-      product(slope, k, seen, dq + i * width, n);
-      spread(slope, q + i * width, seen, dk, n);
+      product(slope, n, k, seen, dq + i * size, m);
+      spread(slope, n, q + i * size, seen, dk, m);
     }
     if (a->backward) {
-      for (int i = 0; i < a->queries * width; i++) dq[i] *= scale;
-      write_rows(a->dq, b, h, a->queries, a->d, a->half, dq, n);
-      write_rows(a->dk, b, h, a->keys, a->d, a->half, dk, n);
-      write_rows(a->dv, b, h, a->keys, a->d, a->half, dv, n);
+      for (int i = 0; i < a->queries * size; i++) dq[i] *= scale;
+      write_rows(a->dq, b, h, a->queries, a->d, a->half, dq, m);
+      write_rows(a->dk, b, h, a->keys, a->d, a->half, dk, m);
+      write_rows(a->dv, b, h, a->keys, a->d, a->half, dv, m);
     } else
-      write_rows(a->out, b, h, a->queries, a->d, a->half, out, n);
+      write_rows(a->out, b, h, a->queries, a->d, a->half, out, m);
   }
 }
 
-/* Causal attention of at most 64 tokens and features of a head, forward or backward; the last query sees every key. */
-void attention(const attention_t *a) {
-  int most = a->keys > a->d ? a->keys : a->d;
-  if (most <= W)
-    attend(a, 1);
-  else if (most <= 2 * W)
-    attend(a, 2);
-  else if (most <= 3 * W)
-    attend(a, 3);
+INLINE void attend_keys(const attention_t *a, const int n) {
+  if (a->d <= W)
+    attend(a, n, 1);
+  else if (a->d <= 2 * W)
+    attend(a, n, 2);
   else
-    attend(a, 4);
+    attend(a, n, 6);
+}
+
+/* Causal attention of at most 96 tokens and features of a head, forward or backward; the last query sees every key. */
+void attention(const attention_t *a) {
+  if (a->keys <= 2 * W)
+    attend_keys(a, 2);
+  else if (a->keys <= 4 * W)
+    attend_keys(a, 4);
+  else
+    attend_keys(a, 6);
 }

@@ -1,4 +1,4 @@
-"""Loops of training in C (`kernels.c`), compiled for this machine when first asked for and kept in the user's cache.
+"""Loops of training in C (`kernels.c`, and `layers.c` behind it), compiled for this machine when first asked for.
 
 Where there is no C compiler, or SPRII_KERNELS=off is set, callers compute the same by torch, up to rounding.
 """
@@ -23,7 +23,7 @@ from sprii_envs.files import FileError, written_file
 
 T = TypeVar("T")
 
-SOURCE = (Path(__file__).parent / "kernels.c").read_text("utf-8")
+SOURCE = "".join((Path(__file__).parent / name).read_text("utf-8") for name in ("kernels.c", "layers.c"))
 LANES = 16
 """Floats of a vector in C."""
 
@@ -35,7 +35,7 @@ def library() -> ctypes.CDLL | None:
     if os.environ.get("SPRII_KERNELS") == "off" or compiler is None or os.name != "posix":
         return None
     processor = _processor()
-    command = ["-O3", "-std=gnu11", "-shared", "-fPIC", *(["-march=native"] if processor else [])]
+    command = ["-O2", "-std=gnu11", "-shared", "-fPIC", *(["-march=native"] if processor else [])]
     key = hashlib.sha256("\n".join((SOURCE, compiler, *command, processor, platform.platform())).encode()).hexdigest()
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sprii"
@@ -44,7 +44,7 @@ def library() -> ctypes.CDLL | None:
         if not path.exists():
             with written_file(path) as part:
                 run = [compiler, *command, "-x", "c", "-", "-o", str(part)]
-                subprocess.run(run, input=SOURCE, text=True, capture_output=True, check=True, timeout=60)
+                subprocess.run(run, input=SOURCE, text=True, capture_output=True, check=True, timeout=300)
         return ctypes.CDLL(str(path))
     except (OSError, RuntimeError, FileError, subprocess.SubprocessError):
         return None
@@ -81,17 +81,17 @@ def sigreg(y: Tensor, h: float, weight: Tensor, phi: Tensor, sloped: bool) -> fl
     def part(first: int, last: int) -> float | None:
         statistic, held = ctypes.c_double(), torch.empty(room * LANES)
         size = ctypes.c_ssize_t
-        failed = _loaded().sigreg(
+        failed = loaded().sigreg(
             _at(y), size(slices), size(n), size(columns), size(first), size(last), len(weight), ctypes.c_float(h),
             _at(weight), _at(phi), int(sloped), _at(held), ctypes.byref(statistic),
         )  # fmt: skip
         return None if failed else statistic.value
 
-    parts = list(_shared(part, columns, LANES))
+    parts = list(shared(part, columns, LANES))
     return None if None in parts else sum(value for value in parts if value is not None)
 
 
-MOST = 64
+MOST = 96
 """Tokens, and features of a head, that `attention` takes at most."""
 
 
@@ -174,9 +174,9 @@ def _attend(
         job = _Attention(*where, *[_Rows()] * (7 - len(where)), drawn, heads, first, last)
         job.queries, job.keys, job.d, job.half = queries, parts[1].shape[1], d, parts[0].dtype == torch.bfloat16
         job.least, job.scale, job.backward = least_kept(p), 1.0 / (1.0 - p), slopes is not None
-        _loaded().attention(ctypes.byref(job))
+        loaded().attention(ctypes.byref(job))
 
-    list(_shared(part, b * heads, 1))
+    list(shared(part, b * heads, 1))
 
 
 def least_kept(p: float) -> int:
@@ -184,17 +184,17 @@ def least_kept(p: float) -> int:
     return round(p * 65536) - 32768
 
 
-def _loaded() -> ctypes.CDLL:
-    loaded = library()
-    assert loaded is not None, "callers ask `fits` first"
-    return loaded
+def loaded() -> ctypes.CDLL:
+    found = library()
+    assert found is not None, "callers ask first"
+    return found
 
 
 def _at(x: Tensor) -> ctypes.c_void_p:
     return ctypes.c_void_p(x.data_ptr())
 
 
-def _shared(work: Callable[[int, int], T], count: int, multiple: int) -> Iterator[T]:
+def shared(work: Callable[[int, int], T], count: int, multiple: int) -> Iterator[T]:
     """`work` of consecutive shares of range(count), on as many threads as torch has; C lets go of Python's lock."""
     threads = torch.get_num_threads()
     if threads == 1 or count <= multiple:

@@ -1,6 +1,5 @@
 """Network parts shared by learners."""
 
-from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -8,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sprii_train import distributed, kernels
+from sprii_train.layers import Perceptron, parts, through
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
@@ -80,22 +80,23 @@ class CausalBlock(nn.Module):
     def forward(self, x: Tensor, at: Tensor | Literal["last"] | None = None) -> Tensor:
         """(B, T, width) → (B, T, width), or (B, 1, width) of the tokens `at` (B,) or of the last ones."""
         h, t = self.norm1(x), x.shape[1]
+        weight, bias = self.query_key_value.weight, self.query_key_value.bias
         if at is None:
-            future, keys_values, q = None, None, self.query_key_value(h).unflatten(-1, (3, self.heads, -1))
+            future, keys_values, q = None, None, through(h, [(weight, bias)]).unflatten(-1, (3, self.heads, -1))
         else:
             width = x.shape[-1]
-            weight, bias = self.query_key_value.weight, self.query_key_value.bias
             if isinstance(at, Tensor):
                 rows = torch.arange(len(x), device=x.device)
                 x, asking = x[rows, at][:, None], h[rows, at][:, None]
                 future = (torch.arange(t, device=x.device) > at[:, None])[:, None]
             else:
                 x, asking, future = x[:, -1:], h[:, -1:], None
-            q = F.linear(asking, weight[:width], bias[:width]).unflatten(-1, (self.heads, -1))
-            keys_values = F.linear(h, weight[width:], bias[width:]).unflatten(-1, (2, self.heads, -1))
+            q = through(asking, [(weight[:width], bias[:width])]).unflatten(-1, (self.heads, -1))
+            keys_values = through(h, [(weight[width:], bias[width:])]).unflatten(-1, (2, self.heads, -1))
         attended = self._attend(q, keys_values, future).flatten(2)
-        x = x + dropout(self.out(attended), self.dropout, self.training)
-        return x + dropout(self.down(F.gelu(self.up(self.norm2(x)))), self.dropout, self.training)
+        x = x + dropout(through(attended, [parts(self.out)]), self.dropout, self.training)
+        forth = through(self.norm2(x), [parts(self.up), parts(self.down)])
+        return x + dropout(forth, self.dropout, self.training)
 
     def extend(self, x: Tensor, past: Past | None) -> tuple[Tensor, Past]:
         """Further tokens (B, t, width) after those whose keys and values are `past`: their outputs, and all of them.
@@ -157,7 +158,4 @@ class CausalBlock(nn.Module):
 
 def perceptron(*widths: int) -> nn.Sequential:
     """Linear layers of these widths with GELU between them."""
-    layers: list[nn.Module] = []
-    for before, after in pairwise(widths):
-        layers += [nn.Linear(before, after), nn.GELU()]
-    return nn.Sequential(*layers[:-1])
+    return Perceptron(*widths)

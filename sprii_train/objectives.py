@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from sprii_envs.arguments import instance, integer, number
 from sprii_train import distributed, kernels
+from sprii_train.layers import LANES, multiplies, product
 
 
 class AlignTerms(NamedTuple):
@@ -176,8 +177,9 @@ def sigreg(z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.
         raise ValueError(f"sigreg needs a direction for each of {ranks} ranks, got {slices}")
     z, own = z if gathered else distributed.gather(z, dim=-2), directions[:, distributed.rank() :: ranks]
     with torch.autocast(z.device.type, enabled=False):
-        z = _full(z)
-        tested: Tensor = _SigReg.apply(z.reshape(-1, *z.shape[-2:]), own.to(z.dtype), knots, extent)  # type: ignore[assignment]
+        z = z if _halved(z, own) else _full(z)
+        own = own.to(torch.promote_types(z.dtype, torch.float32))
+        tested: Tensor = _SigReg.apply(z.reshape(-1, *z.shape[-2:]), own, knots, extent)  # type: ignore[assignment]
         return tested if ranks == 1 else tested * (own.shape[1] * ranks / slices)
 
 
@@ -199,11 +201,11 @@ class _SigReg(torch.autograd.Function):
         leading, n, _ = z.shape
         slices = directions.shape[1]
         h = extent / (knots - 1)
-        t = torch.arange(knots, dtype=z.dtype, device=z.device) * h
+        t = torch.arange(knots, dtype=directions.dtype, device=z.device) * h
         phi = torch.exp(-0.5 * t * t)
         weights = torch.full_like(t, 2 * h)
         weights[0] = weights[-1] = h
-        tested = _fused if kernels.fits(z) else _plain
+        tested = _fused if z.dtype == torch.bfloat16 or kernels.fits(z) else _plain
         total, grad = tested(z, directions, h, weights * phi / n, phi * n)
         if z.requires_grad:
             ctx.save_for_backward(grad.mul_(2.0 / (slices * leading)))
@@ -217,23 +219,24 @@ class _SigReg(torch.autograd.Function):
 
 
 def _fused(z: Tensor, directions: Tensor, h: float, weights: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of T over slices and half of its gradient, by the compiled loop."""
+    """Sum of T over slices and half of its gradient, by the compiled loop; factors of bfloat16 where z is."""
     leading, n, _ = z.shape
-    grad = torch.zeros_like(z)
+    half, grad = z.dtype == torch.bfloat16, torch.zeros_like(z)
     total, block = 0.0, min(directions.shape[1], max(64, _FUSED_BLOCK // n // 64 * 64))
     together = max(1, _FUSED_BLOCK // (n * block))
     for first in range(0, directions.shape[1], block):
         columns = directions[:, first : first + block]
         for start in range(0, leading, together):
             rows = z[start : start + together].flatten(0, 1)
-            y = _product(rows, columns)
+            y = product(rows, columns.T, torch.float32) if half else _product(rows, columns)
             part = kernels.sigreg(y.view(-1, n, columns.shape[1]), h, weights, phi, z.requires_grad)
             if part is None:
-                return _plain(z, directions, h, weights, phi)
+                return _plain(_full(z), directions, h, weights, phi)
             total += part
             if z.requires_grad:
-                grad[start : start + together].add_(_product(y, columns.T).view(-1, *z.shape[1:]))
-    return z.new_tensor(total), grad
+                slope = product(y, columns, torch.bfloat16) if half else _product(y, columns.T)
+                grad[start : start + together].add_(slope.view(-1, *z.shape[1:]))
+    return weights.new_tensor(total), grad
 
 
 def _plain(z: Tensor, directions: Tensor, h: float, weights: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
@@ -272,6 +275,12 @@ def _plain(z: Tensor, directions: Tensor, h: float, weights: Tensor, phi: Tensor
         if z.requires_grad:
             grad[i].add_(_product(slope, columns.T))
     return total, grad
+
+
+def _halved(z: Tensor, directions: Tensor) -> bool:
+    """Whether z, of an autocast network, is multiplied as it is: its gradient is rounded to bfloat16 anyway."""
+    whole = not (z.shape[-1] % LANES or directions.shape[1] % LANES)
+    return z.device.type == "cpu" and z.dtype == torch.bfloat16 and whole and multiplies()
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sprii_envs.arguments import choice
+from sprii_train.layers import parts, through
 from sprii_train.modules import CausalBlock, dropout, perceptron
 
 Kind = Literal["transformer", "gru", "tcn", "deepsets"]
@@ -79,7 +80,7 @@ class Transformer(HistoryEncoder):
 
     def read(self, tokens: Tensor, at: Tensor | None) -> Tensor:
         """Features (B, width)."""
-        x = self.token(tokens) + self.position[: tokens.shape[1]]
+        x = through(tokens, [parts(self.token)]) + self.position[: tokens.shape[1]]
         if self.summary is not None:
             x = torch.cat([x, self.summary.to(x.dtype).expand(len(x), 1, -1)], dim=1)
             if at is not None:  # behind the last one that is read: causal blocks show it no other

@@ -248,7 +248,7 @@ class JEPA(nn.Module):
 
     def regularizer(self, batch: Batch) -> Tensor:
         """SIGReg of all embeddings of a batch, histories and targets."""
-        e = torch.cat([batch.history[0], batch.y], dim=1).float()
+        e = torch.cat([batch.history[0], batch.y], dim=1)
         directions = sigreg_directions(
             e.shape[-1],
             self.config.sigreg_slices,
