@@ -329,6 +329,7 @@ def fit(
                 if done % config.checkpoint_every == 0 or done == config.steps or stopping:
                     state = root / "checkpoints", learner, optimizer, done, claim
                     distributed.first(lambda state=state: save_training_state(*state))
+                del windows  # or two batches are held while the next is read
                 if stopping and done < config.steps:
                     raise Interrupted(f"stopped at step {done} of {config.steps}; the same command resumes from there")
         except NonFiniteLoss as error:
