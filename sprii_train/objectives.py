@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from sprii_envs.arguments import instance, integer, number
 from sprii_train import distributed, kernels
+from sprii_train.devices import moved
 from sprii_train.layers import LANES, multiplies, product
 
 
@@ -142,7 +143,7 @@ def sigreg_directions(
     dim, slices = integer("dim", dim, least=1), integer("slices", slices, least=1)
     generator = torch.Generator().manual_seed((seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9) % 2**63)
     directions = torch.randn(dim, slices, generator=generator)
-    return (directions / directions.norm(dim=0, keepdim=True).clamp_min(1e-12)).to(device)
+    return moved(directions / directions.norm(dim=0, keepdim=True).clamp_min(1e-12), device)
 
 
 def sigreg(z: Tensor, directions: Tensor, *, knots: int = 17, extent: float = 3.0, gathered: bool = False) -> Tensor:
@@ -201,7 +202,7 @@ class _SigReg(torch.autograd.Function):
         leading, n, _ = z.shape
         slices = directions.shape[1]
         h = extent / (knots - 1)
-        t = torch.arange(knots, dtype=directions.dtype, device=z.device) * h
+        t = torch.arange(knots, dtype=directions.dtype) * h  # on the CPU, where they are read
         phi = torch.exp(-0.5 * t * t)
         weights = torch.full_like(t, 2 * h)
         weights[0] = weights[-1] = h

@@ -20,9 +20,10 @@ from sprii_train.control.anchors import TrainingRows, anchors, epoch_order, rows
 from sprii_train.control.experience import Experience
 from sprii_train.control.relations import RelatedAnchors, RelationPairs, align_members, check_recipe
 from sprii_train.control.tables import Tables, standardised
+from sprii_train.devices import moved
 from sprii_train.fit import NonFiniteLoss
 from sprii_train.learners.cadm import CaDM
-from sprii_train.protocol import Objective, moved
+from sprii_train.protocol import Objective
 from sprii_train.recipes import CONTROL_RECIPES, SHIFTED, Recipe
 from sprii_train.records import Records
 

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sprii_train.devices import on_host
 from sprii_train.distributed import gather
-from sprii_train.protocol import Batch, on_host
+from sprii_train.protocol import Batch
 
 
 class ObjectLosses(nn.Module):

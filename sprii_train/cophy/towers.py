@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sprii_train.cophy.windows import GIVEN, ObjectWindows
-from sprii_train.protocol import on_host
+from sprii_train.devices import on_host
 
 
 class History(NamedTuple):

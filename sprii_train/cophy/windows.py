@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sprii_train.protocol import demand, each, moved
+from sprii_train.devices import demand, moved
+from sprii_train.protocol import each
 
 GIVEN = 3
 """Frames of a query that are given; the later ones are predicted."""

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sprii_envs.arguments import choice
+from sprii_train.devices import moved
 from sprii_train.fields.windows import PairedFields
 from sprii_train.identity import digest
-from sprii_train.protocol import each, moved
+from sprii_train.protocol import each
 
 Donors = Literal["matched", "random", "own"]
 

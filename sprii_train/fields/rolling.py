@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sprii_train.protocol import moved
+from sprii_train.devices import moved
 
 Flow = Callable[[Tensor], Tensor]
 """Fields (B, S, X) → their derivatives in time."""

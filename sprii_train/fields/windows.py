@@ -12,7 +12,8 @@ from sprii_envs.arguments import WORD, choice, integer
 from sprii_envs.banks import Store
 from sprii_envs.relations import SAME_SYSTEM, EpisodeTable, Kernel, PairSampler, Relation, Uniform
 from sprii_envs.relations.streams import WINDOWS, below, stream
-from sprii_train.protocol import each, moved
+from sprii_train.devices import moved
+from sprii_train.protocol import each
 
 Rows = NDArray[np.int64]
 Condition = Literal["other", "self"]

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sprii_envs.arguments import check, instance, integer, number
+from sprii_train.devices import moved, on_host
 from sprii_train.modules import CausalBlock, Past
-from sprii_train.protocol import Batch, Codes, moved, on_host
+from sprii_train.protocol import Batch, Codes
 
 SUPPORT, QUERY = 2, 3
 """Episodes of a context and of a query."""

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from sprii_envs.arguments import check, instance, integer
 from sprii_train import distributed
+from sprii_train.devices import moved
 from sprii_train.learners.scaling import Scales, check_fitted, checked_history
 from sprii_train.modules import own_rows
-from sprii_train.protocol import Batch, Codes, Windows, moved, self_loss
+from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
 
 @dataclass(frozen=True)

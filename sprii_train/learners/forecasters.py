@@ -15,11 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sprii_envs.arguments import check, integer, number
+from sprii_train.devices import demand
 from sprii_train.fields.environments import EnvironmentWindows
 from sprii_train.fields.rings import RingWeights, ring_network
 from sprii_train.fields.rolling import Solver, restarts, rolled
 from sprii_train.fields.windows import FieldWindows
-from sprii_train.protocol import Batch, Codes, demand, self_loss
+from sprii_train.protocol import Batch, Codes, self_loss
 
 SLOPE = 0.5
 """That every Swish begins with."""

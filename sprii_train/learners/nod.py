@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from sprii_envs.arguments import check, instance, integer, integers
 from sprii_train import distributed
+from sprii_train.devices import moved
 from sprii_train.fields.windows import FieldWindows
-from sprii_train.protocol import Batch, Codes, moved
+from sprii_train.protocol import Batch, Codes
 
 SHARPNESS = 10.0
 """β of Softplus."""

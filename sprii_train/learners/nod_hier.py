@@ -25,7 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sprii_envs.arguments import check, flag, instance, integer, integers
-from sprii_train.protocol import Batch, Codes, demand, moved, self_loss
+from sprii_train.devices import demand, moved
+from sprii_train.protocol import Batch, Codes, self_loss
 
 FIELDS = 2
 INTERVAL = 0.1

@@ -35,9 +35,10 @@ from sprii_train.cophy.towers import (
     spread,
 )
 from sprii_train.cophy.windows import GIVEN, ObjectWindows, check_windows
+from sprii_train.devices import moved
 from sprii_train.distributed import gather
 from sprii_train.objectives import sigreg, sigreg_directions
-from sprii_train.protocol import Batch, Codes, moved, self_loss
+from sprii_train.protocol import Batch, Codes, self_loss
 
 Context = Literal["split", "monolithic"]
 

@@ -43,7 +43,8 @@ from sprii_train.cophy.towers import (
     spread,
 )
 from sprii_train.cophy.windows import GIVEN, ObjectWindows, check_windows
-from sprii_train.protocol import Batch, Codes, demand, self_loss
+from sprii_train.devices import demand
+from sprii_train.protocol import Batch, Codes, self_loss
 
 FLOOR = 1e-3
 """Least SD of a feature."""

@@ -23,10 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from sprii_envs.arguments import check, choice, instance, integer, integers, number
+from sprii_train.devices import moved
 from sprii_train.learners.encoders import Kind, history_encoder, recurrent_states
 from sprii_train.learners.stems import FrameNorm, ImageStem, causal_frames
 from sprii_train.modules import dropout, perceptron
-from sprii_train.protocol import Batch, Codes, Windows, each, moved, self_loss
+from sprii_train.protocol import Batch, Codes, Windows, each, self_loss
 
 
 class ContextQueries(NamedTuple):

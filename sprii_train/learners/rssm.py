@@ -31,10 +31,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sprii_envs.arguments import check, choice, instance, integer, number
+from sprii_train.devices import demand
 from sprii_train.learners.jepa import JEPA, JEPAConfig
 from sprii_train.learners.object_rssm import FLOOR, LEAST, Normal, State, balanced_divergence
 from sprii_train.modules import perceptron
-from sprii_train.protocol import Batch, Codes, Windows, demand, self_loss
+from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
 
 class Future(NamedTuple):

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from sprii_envs.standardiser import Standardiser
-from sprii_train.protocol import Windows, demand
+from sprii_train.devices import demand
+from sprii_train.protocol import Windows
 
 
 class Scales(nn.Module):

@@ -25,18 +25,16 @@ from sprii_train.control import training as control
 from sprii_train.control.relations import RelatedAnchors
 from sprii_train.control.tables import Tables
 from sprii_train.cophy import losses, towers
+from sprii_train.devices import demand, moved
 from sprii_train.fit import TrainConfig, train_step
 from sprii_train.learners import ad, learner_of
 from sprii_train.microbatches import chunked_loss
-from sprii_train.protocol import Objective, demand, each, moved, training_loss
+from sprii_train.protocol import Objective, each, training_loss
 from sprii_train.recipes import EVERY_RECIPE
 from sprii_train.settings import SETTINGS
 
 KNOWN = {
     ("learners/object_jepa.py", "regularizer"): "how many rows each slot's SIGReg is of",
-    ("objectives.py", "sigreg_directions"): "directions come from the CPU's generator by a plain copy",
-    ("objectives.py", "forward"): "a weight of SIGReg's knots is set by a number of the CPU",
-    ("objectives.py", "_plain"): "SIGReg reads its knots back",
 }
 """Places that wait besides the update itself, and for what."""
 SMOKE = {", ".join(names): (setting, budget) for names, setting, _, budget in steps._distinct(SETTINGS, ("smoke",))}
