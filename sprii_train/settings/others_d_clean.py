@@ -33,9 +33,9 @@ OTHERS = {
         "nod-states": Other(NODStatesConfig(), _stairs(60, **_SHORT), 0.004),
     },
     "quick": {
-        "cadm": Other(CADM, adam(1e-3, 6_000), 0.026),
+        "cadm": Other(CADM, adam(3.3e-4, 6_000), 0.026),
         "dali": Other(DALIConfig(width=64), adam(3e-4, 16_000, clip=1_000.0, endpoints=ENDPOINTS), 0.012),
-        "fcrl": Other(FCRLConfig(), _cosine(3e-4, 20_000), 0.007),
+        "fcrl": Other(FCRLConfig(), _cosine(3e-3, 20_000), 0.007),
         "nod-states": Other(NODStatesConfig(), _stairs(20_000), 0.008),
     },
     "paper": {

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_sources import silent
+from tiny_sources import serial
 
 import sprii_train.experiments.reproduce as reproducing
 from sprii_envs.banks import Store, open_store
 from sprii_envs.envs.pendulum import GROUPS
-from sprii_envs.files import read_json
 from sprii_train.control.assay_bank import record
 from sprii_train.control.experience import Experience
 from sprii_train.control.pendulum import WORLD
-from sprii_train.experiments.cells import Cell, folder_of, work
 from sprii_train.experiments.measures.context_control import physical
 from sprii_train.experiments.reproduce import Plan, reproduce
 from sprii_train.experiments.targets import TARGETS, target
@@ -53,12 +51,6 @@ def small(folder: Path) -> Store:
         folder.mkdir(parents=True, exist_ok=True)
         record(path, logged())
     return open_store(path)
-
-
-def serial(cells: list[Cell], root: Path, **_: Any) -> list[dict[str, Any]]:
-    for cell in cells:
-        work(cell, root, silent)
-    return [read_json(folder_of(cell, root) / cell.result) for cell in cells]
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_sources import silent
+from tiny_sources import serial
 
 import sprii_train.experiments.reproduce as reproducing
 from sprii_envs.banks import Store, StoreError, open_store
 from sprii_envs.envs.pendulum import GROUPS
-from sprii_envs.files import read_json
 from sprii_train.checkpoints import CheckpointError, load, save
 from sprii_train.cli import main
 from sprii_train.control.assay_bank import assay_bank, experience, record, simulated
@@ -29,7 +28,7 @@ from sprii_train.control.loop import ControlRun, iterations_of
 from sprii_train.control.pendulum_agents import ENV_ID, learned, nominal, planner_name
 from sprii_train.evaluation import Evaluation, evaluate_agent
 from sprii_train.experiments import costs
-from sprii_train.experiments.cells import Cell, folder_of, work
+from sprii_train.experiments.cells import folder_of
 from sprii_train.experiments.groups import Scope
 from sprii_train.experiments.measures.control import Played
 from sprii_train.experiments.references import REFERENCES, ReferenceCell, References
@@ -74,13 +73,6 @@ def small(folder: Path) -> Store:
 
 SMALL = replace(PENDULUM, store=small, anchors=(10, 20, 29), case_count=8)
 """Four cases of an episode of 31: after a history of 11, 16 steps fit at five places."""
-
-
-def serial(cells: list[Cell], root: Path, **_: Any) -> list[dict[str, Any]]:
-    """The grid in this process."""
-    for cell in cells:
-        work(cell, root, silent)
-    return [read_json(folder_of(cell, root) / cell.result) for cell in cells]
 
 
 @pytest.fixture(scope="module")

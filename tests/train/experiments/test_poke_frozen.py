@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.linear_model import RidgeCV
-from tiny_sources import cell_of, silent, source_of
+from tiny_sources import cell_of, serial, source_of
 
 import sprii_train.experiments.reproduce as reproducing
 from sprii_envs.banks import Bank
-from sprii_envs.files import read_json, write_json
-from sprii_train.experiments.cells import Cell, folder_of, work
+from sprii_envs.files import write_json
 from sprii_train.experiments.groups import Group, Scope
 from sprii_train.experiments.measures.sight import sight, sight_of
 from sprii_train.experiments.reproduce import Plan
@@ -27,13 +26,6 @@ from sprii_train.settings import POKE, POKE_FROZEN, SETTINGS
 
 TARGET = TARGETS["ext:poke-frozen-pixels"]
 COMPONENTS = ["finger_position", "finger_velocity", "object_position", "object_velocity"]
-
-
-def serial(cells: list[Cell], root: Path, **_: Any) -> list[dict[str, Any]]:
-    """The grid in this process."""
-    for cell in cells:
-        work(cell, root, silent)
-    return [read_json(folder_of(cell, root) / cell.result) for cell in cells]
 
 
 @pytest.fixture(scope="module")

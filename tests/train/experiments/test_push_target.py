@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_sources import silent
+from tiny_sources import serial
 
 import sprii_train.experiments.reproduce as reproducing
-from sprii_envs.files import read_json
 from sprii_train.control.push import GROUPS, coordinates, success
-from sprii_train.experiments.cells import Cell, folder_of, work
+from sprii_train.experiments.cells import folder_of
 from sprii_train.experiments.groups import Scope
 from sprii_train.experiments.push_references import PUSHERS, PushReferenceCell
 from sprii_train.experiments.reproduce import Plan
@@ -27,13 +26,6 @@ from sprii_train.settings import PUSH
 from sprii_train.settings.base import PlannedTrials
 
 TARGET = TARGETS["ext:poke-push"]
-
-
-def serial(cells: list[Cell], root: Path, **_: Any) -> list[dict[str, Any]]:
-    """The grid in this process."""
-    for cell in cells:
-        work(cell, root, silent)
-    return [read_json(folder_of(cell, root) / cell.result) for cell in cells]
 
 
 @pytest.fixture(scope="module")

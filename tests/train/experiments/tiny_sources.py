@@ -9,7 +9,7 @@ from tiny_worlds import D_CLEAN_LEARNER, POKE_LEARNER, SPRING_LEARNER
 
 from sprii_envs.banks import Store
 from sprii_envs.files import read_json, write_json
-from sprii_train.experiments.cells import folder_of
+from sprii_train.experiments.cells import Cell, folder_of, result_of, work
 from sprii_train.experiments.measures import MEASURES
 from sprii_train.experiments.sources import ReaderBudget, Source, SourceCell, train_source
 from sprii_train.fit import TrainConfig
@@ -59,3 +59,10 @@ def row_of(cell: SourceCell, root: Path, measures: Sequence[str]) -> dict[str, A
 def source_of(cell: SourceCell, root: Path) -> Source:
     """The trained source of a cell, in its folder under a root."""
     return train_source(cell, folder_of(cell, root), silent)
+
+
+def serial(cells: list[Cell], root: Path, **_: Any) -> list[dict[str, Any]]:
+    """The grid in this process."""
+    for cell in cells:
+        work(cell, root, silent)
+    return [row for cell in cells if (row := result_of(cell, root)) is not None]
