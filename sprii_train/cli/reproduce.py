@@ -146,10 +146,15 @@ class Scoreboard:
         """Read and write; nothing is run."""
         from sprii_train.experiments.findings import scoreboard
 
-        if not self.folder.is_dir():
-            raise ValueError(f"folder is {str(self.folder)!r}; legal: a folder of reports")
+        _check_folder(self.folder)
         check_file("--out", self.out)
         print(f"index: {scoreboard(self.folder, where=self.out)}")
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        what = "a file" if folder.exists() else "not there"
+        raise ValueError(f"folder is {str(folder)!r}, which is {what}; legal: a folder of reports")
 
 
 @dataclass
@@ -166,8 +171,7 @@ class Report:
         """Read and write."""
         from sprii_train.reports.kept import redraw
 
-        if not self.folder.is_dir():
-            raise ValueError(f"folder is {str(self.folder)!r}; legal: a folder of reports")
+        _check_folder(self.folder)
         written, left = redraw(self.folder, deep=self.deep)
         for page in written:
             print(f"report: {page}")

@@ -252,7 +252,7 @@ D_CLEAN_FULL_TARGETS = (
         _tables,
         CLAIMS,
         _pictures,
-        "Native loss on all windows; Cross in both directions; Align–Random pairs the same recipients with another "
+        "Native loss on all windows; Cross in one direction; Align–Random pairs the same recipients with another "
         "system's episode.",
         fills=True,
     ),
