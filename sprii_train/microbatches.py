@@ -5,9 +5,7 @@ that two parts never stand together. What is of the whole batch, Align's and Inf
 they are as small as the batch, and kept.
 """
 
-import ctypes
-from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from sprii_envs.arguments import integer
+from sprii_train.memory import hand_back_freed_memory
 from sprii_train.protocol import (
     Learner,
     Objective,
@@ -81,7 +80,7 @@ def _part(
 
     Rows are taken here, because what is handed in is held until the gradient is due.
     """
-    _trim()(0)
+    hand_back_freed_memory()
     batch = learner.prepare(take(windows, rows))
     codes = encode(learner, batch)
     n = len(codes.z_p) // 2
@@ -93,12 +92,3 @@ def _part(
         term = cross_loss(learner, batch, codes, objective)
         loss, parts = loss + objective.lambda_x * term, parts | {"cross": term}
     return loss, parts, *aligned_codes(learner, batch, codes)
-
-
-@cache
-def _trim() -> Callable[[int], Any]:
-    """glibc's `malloc_trim`, where there is one: parts of unlike sizes leave a heap full of holes, 10 MB a part."""
-    try:
-        return ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):
-        return lambda _: None

@@ -50,7 +50,7 @@ _EXTRAS = {
 
 @ends_with_its_reader
 def main() -> None:
-    """Entry point: parse, run, and turn a known failure into one line on stderr and exit status 2."""
+    """Entry point: parse, run, and turn a known failure into one line on stderr and exit status 2 (130 if stopped)."""
     if "COLUMNS" in os.environ:  # tyro lays its help out in it, for ever if it is 5
         os.environ["COLUMNS"] = str(size("COLUMNS", sys.__stdout__))
     if (words := tuple(sys.argv[1:3])) in REPLACED:
@@ -85,7 +85,8 @@ def main() -> None:
                 require(name, f"'sprii[{extras}]'", *_TRAIN)
         command.run()
     except KeyboardInterrupt:
-        sys.exit("sprii: stopped; the same command resumes")
+        print("sprii: stopped; the same command resumes", file=sys.stderr)
+        sys.exit(130)  # what a shell gives a command that SIGINT ends
     except BrokenPipeError:
         raise
     except (ValueError, OSError, FloatingPointError, PackageImportError) as error:

@@ -92,7 +92,7 @@ def test_the_report_is_of_the_arms_that_are_done_while_others_run(smoke, monkeyp
         raise Interrupted("stopped; the same command resumes")
 
     monkeypatch.setattr(reproducing, "run_grid", stopped)
-    assert in_process(monkeypatch, capsys, "quickstart", "--preset", "smoke", "--out", out)[0] != 0
+    assert in_process(monkeypatch, capsys, "quickstart", "--preset", "smoke", "--out", out)[0] == 130
     results = json.loads((out / "results.json").read_text())
     assert [row["arm"] for row in results["rows"]] == ["structure", "same-rollout", "align-cross"]
     first, columns = results["tables"][0]["rows"], len(results["tables"][0]["columns"])
@@ -944,7 +944,7 @@ def test_two_interrupts_of_a_build_end_it(tmp_path):
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.05)
     _, said = process.communicate(timeout=60)
-    assert process.returncode != 0
+    assert process.returncode == 130
     assert "the same command resumes" in said
 
 
