@@ -13,6 +13,7 @@ import hashlib
 import inspect
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -234,6 +235,16 @@ class Compiled:
         self._refuse_diverged(after)
         return after
 
+    def let_go(self) -> None:
+        """Hold no models of runs that are over; nothing while one is on, as the owner of some may end in its midst."""
+        if self._busy.acquire(blocking=False):
+            try:
+                for (process, *_), pool in list(self._pools.items()):
+                    if process == os.getpid():  # in a fork the threads are missing
+                        pool.let_go()
+            finally:
+                self._busy.release()
+
     def _pool(self, n: int) -> Pool | None:
         """MuJoCo's threads for n systems, or None where they would not do; kept by powers of two, as they never end."""
         if self.reader is not None or self.post_constraint or not self.native:
@@ -338,6 +349,7 @@ class Models:
         self._edit(models, unique)
         self.models = [models[i] for i in which.reshape(-1)]
         self._shared = len(unique) < len(values)
+        weakref.finalize(self, of.let_go).atexit = False
 
     def update(self, rows: NDArray[np.intp], values: Array) -> None:
         """Give some systems other values (n, F), in place."""

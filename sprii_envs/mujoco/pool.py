@@ -21,7 +21,7 @@ class Pool:
         """ImportError before MuJoCo 4."""
         self._batch: Any = importlib.import_module("mujoco.batch").Batch(model, count, threads)
         self._controls = self._batch.bind("ctrl")
-        self._count = count
+        self._model, self._count = model, count
         self._now: tuple[Any, int] | None = None
         # Never destroyed: in a fork, where the threads are missing, the destructor would wait for them for ever.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._batch))
@@ -41,3 +41,9 @@ class Pool:
             self._controls[:n] = control[:, t]
             batch.step(ids, nstep=substeps)
             after[:, t] = rows
+
+    def let_go(self) -> None:
+        """Hold no models but the first, as the system of all."""
+        if self._now is not None:
+            self._batch.set_models([self._model] * self._count)
+            self._now = None
