@@ -195,10 +195,13 @@ class Pendulum(World):
 
         Lengths are to scale in a view 4 m wide and shades go from 0.2 to 1.8 kg; beyond either, the nearest is drawn.
         """
+        n, block = len(state), max(2**16 // (size[0] * size[1]), 1)  # what is mixed stays in the cache
+        if n > block:
+            parts = [slice(i, i + block) for i in range(0, n, block)]
+            return np.concatenate([self.picture(state[part], values[part], size) for part in parts])
         view = 4.0
         scale = size[1] / view
         centre, end = self._ends(state, np.minimum(values[:, 1], 1.9), view, size)
-        n = len(state)
         # One shape in every picture: its coverage mixes a colour of each system's own into what is below.
         frame = np.full((n, *size, 3), (18.0, 20.0, 28.0), np.float32)
         heavy = np.clip((values[:, 0, None] - 0.2) / 1.6, 0.0, 1.0)
@@ -208,8 +211,13 @@ class Pendulum(World):
             (rendering.segment(centre, end, 0.1 * scale, 255, size), shade),
             ([rendering.disc(centre, 0.05 * scale, 255, size)], np.full((n, 3), (18, 20, 28))),
         ):
-            cover = rendering.draw(patches, n, size)[..., None] * np.float32(1 / 255)
-            frame += cover * (colour[:, None, None].astype(np.float32) - frame)
+            cover = rendering.draw(patches, n, size)
+            rows, columns = (np.flatnonzero(cover.any(axes)) for axes in ((0, 2), (0, 1)))
+            if not len(rows):
+                continue
+            box = slice(None), slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+            under = frame[box]
+            under += cover[box][..., None] * np.float32(1 / 255) * (colour[:, None, None].astype(np.float32) - under)
         return (frame + 0.5).astype(np.uint8)
 
     @staticmethod

@@ -924,6 +924,7 @@ def test_a_reader_that_has_gone_is_no_error_to_tell_of(arguments, unbuffered):
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals a process group")
 def test_two_interrupts_of_a_build_end_it(tmp_path):
     """The second came while workers ended, of which one kept a lock that the other waited for."""

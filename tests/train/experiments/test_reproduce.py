@@ -191,8 +191,10 @@ def test_targets_share_sources(run: Reproduce, log: Log, monkeypatch: pytest.Mon
 
 def test_a_teacher_of_one_source(run: Reproduce, log: Log, monkeypatch: pytest.MonkeyPatch, poke_row: dict[str, Any]):
     """Inferred relations at one source, of which no recovery has an interval."""
-    planted = replace(MEASURES["formation"], run=lambda source: {"validation": poke_row["validation"]})
-    monkeypatch.setitem(MEASURES, "formation", planted)
+    planted = {"development": ("validation", poke_row["validation"]), "sight": ("sight", {"object_position": 0.5})}
+    for name, (key, found) in planted.items():
+        measure = replace(MEASURES[name], run=lambda source, key=key, found=found: {key: found})
+        monkeypatch.setitem(MEASURES, name, measure)
     page, _ = run(TARGETS["tab:inferred-relation-recovery"])
     assert log.trained == [
         "poke-structure-seed0", "poke-g3-seed0", "poke-inferred-seed0", "poke-random-history-seed0",
