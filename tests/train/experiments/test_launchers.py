@@ -170,6 +170,7 @@ def slurm_here(**parameters: Any) -> Any:
 LAUNCHERS: dict[str, Callable[[], Any]] = {"local": lambda: Local(2), "slurm": slurm_here}
 
 
+@pytest.mark.usefixtures("interruptible")  # else what this starts waits a minute for jobs that ignore SIGINT
 @pytest.mark.parametrize(
     ("name", "number"),
     [
