@@ -372,7 +372,8 @@ COLUMNS: dict[str, str] = {
     "Own": "With the context of the window's own history, or of a donor of its own system.",
     "own-donor": _MATCHED,
     "Correct": "Error with the context of another episode of the same system.",
-    "Correct ↓": "Error with the context of another episode of the same system.",
+    "Correct ↓": "Error with the context of another episode of the same system, at h16.",
+    "Gap ↑": "Error with another system's context minus error with the same system's, at h16: above 0 if it matters.",
     "Gap": "Error with another system's context minus error with the same system's: above 0 if contexts matter.",
     "Self": "With the context of the window's own history.",
     "Target variance": "Variance of what is predicted: the error of always predicting the mean.",
@@ -551,9 +552,9 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     (r"(Native )?h=\d+", "The error so many steps ahead."),
     (r"(single steps|two of sixteen)", "How the rollout is made of predictions: step by step, or by jumps."),
     (r"H10 MSE", "Squared error ten steps ahead along logged actions."),
-    (r"(Self|Own|Same system's|Another system's) h\d+", "The error so many steps ahead with the context of the "
-    "window's "
-     "own history, of another episode of the system, or of another system."),
+    (r"Self h\d+", "The error so many steps ahead with the context of the window's own history."),
+    (r"(Own|Same system's) h\d+", "The error so many steps ahead with the context of a history of the same system."),
+    (r"Another system's h\d+", "The error so many steps ahead with the context of another system."),
     (r"variance h\d+", "Variance of what is predicted so many steps ahead: the error of always predicting the mean."),
     (r"r = \d+", "The error once so many steps of the recipient have been seen."),
     (r"s ?= ?[\d.]+|0\.\d+", "The error with the context scaled by s: 0 is no context, 1 the context as it is."),

@@ -1,10 +1,13 @@
 """A report written again from what lies in its folder: `results.json` and the figures, no number changed."""
 
 import base64
+import io
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from sprii_envs.files import read_json, write_whole
 from sprii_train.reports.claims import Verdict
@@ -39,7 +42,7 @@ def redraw(folder: Path, *, deep: bool = False) -> tuple[list[Path], list[str]]:
         try:
             html = redrawn(path)
         except KeptReportError as error:
-            left.append(f"{path}: {error}")
+            left.append(f"{error}" if str(path) in f"{error}" else f"{path}: {error}")
             continue
         page = page_beside(path)
         write_whole(page, html)
@@ -104,8 +107,22 @@ def _told(told: Mapping[str, Any], path: Path) -> tuple[str, list[Drawn]]:
         if not file.exists() and one["title"] not in seen:
             raise KeptReportError(f"its figure {file.name} is missing")
         image = file.read_bytes() if file.exists() else seen[one["title"]]
+        if not _whole(image):
+            where = file.name if file.exists() else f"{page.name}, where its figure {one['name']} is,"
+            raise KeptReportError(
+                f"{where} is no whole PNG; run its command again, or delete the file: a page that was drawn has a copy"
+            )
         figures.append(Drawn(one["name"], one["title"], one["caption"], image))
     return told["lead"], figures
+
+
+def _whole(image: bytes) -> bool:
+    """Whether these are a PNG, whose checksums agree."""
+    try:
+        Image.open(io.BytesIO(image), formats=["PNG"]).verify()
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return True
 
 
 class _Words(HTMLParser):

@@ -72,7 +72,7 @@ def landscapes(
             head = f"{labels.get(recipe, recipe)} · " if len(panels) > 1 else ""
             told = f"depth {depth.estimate:.2g} [{depth.low:.2g}, {depth.high:.2g}]\nρ = {valley.rho:.2f}"
             axis.set_title(f"{head}{labels.get(factor, factor)}\n{told}", fontsize=9)
-        figure.colorbar(image, ax=axes[:, column].tolist(), label="error", shrink=0.85)  # pyright: ignore[reportArgumentType]
+        figure.colorbar(image, ax=axes[:, column].tolist(), label="error", shrink=0.85, aspect=15 * len(panels))  # pyright: ignore[reportArgumentType]
     figure.suptitle("Error of fixed weights by the donor's and the target's level; squares mark matching levels")
     return figure
 

@@ -194,7 +194,7 @@ COMPONENT_CLAIMS = (
         null=1.0,
     ),
     Claim(
-        "Align + Cross organises contexts at least as far above Structure's",
+        "Align + Cross organises contexts far above Structure's too",
         ("structure", "align-cross"),
         **times("align-cross", "structure", "validation.ratio"),
         what="ratio of ratios",

@@ -175,8 +175,8 @@ def _pictures(rows: Sequence[Row]) -> list[Picture]:
         Picture(
             "landscape",
             "Donor–target landscapes",
-            "Error at h16 under every donor level against every target level. A reader that uses its donor's physics "
-            "has its lowest errors on the diagonal.",
+            "Error at h16 under every donor level against every target level. A reader that took its donor's physics "
+            "for its own without error would have the lowest errors of every column on the diagonal.",
             landscapes(panels, levels, labels),
         ),
         Picture("depths", "Valley depth by recipe", "", valley_depths(depths, labels, sources)),
@@ -266,7 +266,7 @@ SPRING_LANDSCAPE_TARGETS = (
         _tables,
         CLAIMS,
         _pictures,
-        "A positive depth is no statement by itself: Structure, whose contexts separate no systems, has one of mass "
-        "too, so depths are judged against Structure's.",
+        "A positive depth is no statement by itself, as contexts that separate no systems may have one too: depths are "
+        "judged against Structure's, the interface alone.",
     ),
 )

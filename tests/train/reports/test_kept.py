@@ -71,6 +71,19 @@ def test_a_figure_that_is_only_in_the_page_stays_in_it(folder: Path):
     assert "its figure second.png is missing" in left
 
 
+@pytest.mark.parametrize("end", [0, 500])
+def test_a_figure_that_is_no_png_is_named_and_the_page_keeps_its_own(folder: Path, end: int):
+    """A page drawn with it would have lost the picture for good."""
+    before, second = (folder / "report.html").read_bytes(), folder / "second.png"
+    second.write_bytes(second.read_bytes()[:end])
+    _, (left,) = redraw(folder)
+    assert "second.png is no whole PNG" in left
+    assert (folder / "report.html").read_bytes() == before
+    second.unlink()  # as it is told
+    redraw(folder)
+    assert (folder / "report.html").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -117,7 +130,7 @@ def test_the_command_names_what_it_wrote_and_what_it_left(folder: Path, capsys: 
     Report(folder).run()
     told = capsys.readouterr().out.splitlines()
     assert told[0] == f"report: {folder / 'report-validation.html'}"
-    assert told[1].startswith(f"left as it is: {folder / 'results.json'}: ")
+    assert told[1].startswith(f"left as it is: {folder / 'results.json'} is damaged")
     with pytest.raises(ValueError, match="legal: a folder of reports"):
         Report(folder / "report.html").run()
 
