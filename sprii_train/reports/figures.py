@@ -11,7 +11,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter, FuncFormatter
+from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from sprii_train.analysis.statistics import Spread
@@ -209,6 +209,7 @@ def curves(runs: Sequence[tuple[str, str, Sequence[Mapping[str, Any]]]]) -> Figu
         axis.set_title(title)
         axis.set_yscale(scale)
         axis.set_xlabel("step")
+        axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
         if labelled:
