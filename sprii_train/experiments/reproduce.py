@@ -100,8 +100,11 @@ class Plan:
         """
         if self.arms is None:
             return group.arms(self.preset)
+        known = {name: EVERY_RECIPE[name] for each in self.target.groups for name in each.recipes}
+        if len(unknown := [arm for arm in self.arms if arm not in known]) > 1:
+            raise ValueError(f"unknown arms {', '.join(map(repr, unknown))}; legal names: {', '.join(known)}")
         for arm in self.arms:
-            recipe(arm, {name: EVERY_RECIPE[name] for each in self.target.groups for name in each.recipes})
+            recipe(arm, known)
         if len(set(self.arms)) < len(self.arms):
             raise ValueError(f"--arms names an arm twice: {', '.join(self.arms)}")
         return tuple(arm for arm in group.recipes if arm in self.arms)

@@ -265,6 +265,7 @@ def test_other_steps_are_told(run: Reproduce, log: Log):
     [
         ({"arms": ("g1", "g4")}, "unknown arm 'g4'; did you mean 'g2'. legal names: g1, g2"),
         ({"arms": ("align",)}, "unknown arm 'align'; legal names: g1, g2"),
+        ({"arms": ("g4", "g1", "nada")}, "unknown arms 'g4', 'nada'; legal names: g1, g2"),
         ({"preset": "fast"}, "unknown preset 'fast'; legal names: smoke, quick, states, paper"),
     ],
 )
