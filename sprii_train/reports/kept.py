@@ -106,12 +106,12 @@ def _told(told: Mapping[str, Any], path: Path) -> tuple[str, list[Drawn]]:
         file = path.with_name(f"{one['name']}{suffix}.png")
         if not file.exists() and one["title"] not in seen:
             raise KeptReportError(f"its figure {file.name} is missing")
-        image = file.read_bytes() if file.exists() else seen[one["title"]]
+        copy = seen.get(one["title"], b"")
+        image = file.read_bytes() if file.exists() else copy
         if not _whole(image):
-            where = file.name if file.exists() else f"{page.name}, where its figure {one['name']} is,"
-            raise KeptReportError(
-                f"{where} is no whole PNG; run its command again, or delete the file: a page that was drawn has a copy"
-            )
+            where = file.name if file.exists() else f"{page.name}'s copy of {file.name}"
+            remedy = f"delete it: {page.name} has a copy" if file.exists() and _whole(copy) else "run its command again"
+            raise KeptReportError(f"{where} is no whole PNG; {remedy}")
         figures.append(Drawn(one["name"], one["title"], one["caption"], image))
     return told["lead"], figures
 

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 from scipy.integrate import solve_ivp
 
+from sprii_envs import rendering
 from sprii_envs.envs.pendulum import GROUPS, Pendulum
 from sprii_envs.physics.pendulum import success, wrap
 from sprii_envs.properties import SystemSet
@@ -277,6 +278,27 @@ def test_a_frame_is_a_pivot_a_rod_and_a_bob(size):
         frame = WORLD.draw(np.array([[angle, 0.0]]), size)[0]
         assert np.abs(frame - want).max() <= 0.51
         assert frame.max() == 224
+
+
+@pytest.mark.parametrize("size", [(480, 480), (96, 128)])
+def test_pictures_of_many_are_shapes_mixed_over_whole_frames(size):
+    """Blocks and boxes, which `picture` mixes by, change no pixel."""
+    rng, n = np.random.default_rng(0), 12
+    state = rng.normal(size=(n, 2)) * (2.0, 1.0)
+    values = rng.uniform(0.1, 2.5, (n, 2))
+    heavy = np.clip((values[:, :1] - 0.2) / 1.6, 0, 1)
+    shade = (1 - heavy) * (120, 200, 250) + heavy * (235, 70, 50)
+    pivot, tip = WORLD._ends(state, np.minimum(values[:, 1], 1.9), 4.0, size)
+    scale = size[1] / 4.0
+    frame = np.full((n, *size, 3), (18, 20, 28), np.float32)
+    for shapes, colour in (
+        ([rendering.disc(pivot, scale, 255, size)], np.full((n, 3), (32, 36, 48))),
+        (rendering.segment(pivot, tip, 0.1 * scale, 255, size), shade),
+        ([rendering.disc(pivot, 0.05 * scale, 255, size)], np.full((n, 3), (18, 20, 28))),
+    ):
+        cover = rendering.draw(shapes, n, size)[..., None] * np.float32(1 / 255)
+        frame += cover * (colour[:, None, None].astype(np.float32) - frame)
+    assert np.array_equal(WORLD.picture(state, values, size), (frame + 0.5).astype(np.uint8))
 
 
 def test_pictures_for_people_show_the_system():

@@ -77,11 +77,15 @@ def test_a_figure_that_is_no_png_is_named_and_the_page_keeps_its_own(folder: Pat
     before, second = (folder / "report.html").read_bytes(), folder / "second.png"
     second.write_bytes(second.read_bytes()[:end])
     _, (left,) = redraw(folder)
-    assert "second.png is no whole PNG" in left
+    assert "second.png is no whole PNG; delete it: report.html has a copy" in left
     assert (folder / "report.html").read_bytes() == before
     second.unlink()  # as it is told
     redraw(folder)
     assert (folder / "report.html").read_bytes() == before
+    (folder / "report.html").unlink()
+    second.write_bytes(b"")
+    _, (left,) = redraw(folder)
+    assert "second.png is no whole PNG; run its command again" in left
 
 
 @pytest.mark.parametrize(
