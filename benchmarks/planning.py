@@ -7,7 +7,8 @@ Two models: a network of CaDM's size, 14 → 4 × 200 SiLU → 3, float32, rando
 which cost little more than the calls that compute them. mbrl-lib plans one episode a call with the same model, reward,
 candidates, elites, iterations and horizon (`pip install --no-deps mbrl hydra-core omegaconf antlr4-python3-runtime
 termcolor`); without it its rows are left out. "Model alone" makes the same model calls with nothing around them. The
-bound is the time of the network's own products at the best rate that this machine reaches on one of them.
+bound is the time of the network's own products at the best rate that this machine reaches on one of them. A third table
+plans with CaDM itself, by torch's layers and by oneDNN's (`learners/products.py`).
 
 Rows take turns and a time is the best round's. With one thread it is CPU time, which other work on the machine disturbs
 less; read the ratios.
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +32,7 @@ from sprii_train.control.controllers import CEM, CONTROLLERS, ICEM, MPPI, Config
 from sprii_train.control.pendulum_agents import ENV_ID, known, nominal
 from sprii_train.control.planning import ROWS, Step, rollout_score
 from sprii_train.evaluation import RandomAgent, evaluate_agent
+from sprii_train.learners import CaDM, CaDMConfig, cadm, products
 
 CONTEXT, WIDTH = 10, 200
 SIZES = (3 + 1 + CONTEXT, *[WIDTH] * 4, 3)
@@ -194,6 +197,30 @@ def measure(name: str, model: Counted, threads: int, rounds: int, others: dict[s
         print(f"{label:<38}{rate:>14,.0f}{beside:>12}{rate / free:>15.2f}" + (f"{rate / bound:>9.2f}" if bound else ""))
 
 
+def layers(threads: int, rounds: int) -> None:
+    """Planning with CaDM by torch's layers and by oneDNN's, taking turns."""
+    learner = CaDM(CaDMConfig(), seed=0).eval()
+    ways = {"torch": (lambda x: False, ROWS), "oneDNN": (lambda x: not torch.is_grad_enabled(), products.BLOCK)}
+    planners = {
+        "CEM, 10 episodes": (PUBLISHED, 10),
+        "iCEM, horizon 20, 10 episodes": (ICEM(horizon=20), 10),
+        "iCEM, horizon 20, 50 episodes": (ICEM(horizon=20), 50),
+    }
+    clock = time.process_time if threads == 1 else time.perf_counter
+    print(f"\nplanning with CaDM, {threads} thread(s), best of {rounds}\n")
+    print(f"{'':<38}" + "".join(f"{f'{way}, {rows} rows':>18}" for way, (_, rows) in ways.items()) + f"{'ratio':>8}")
+    for label, (config, episodes) in planners.items():
+        models = {way: Counted(learner.step, CONTEXT, rows) for way, (_, rows) in ways.items()}
+        runs, rates = {way: ours(model, config, episodes) for way, model in models.items()}, dict.fromkeys(ways, 0.0)
+        for way in [*ways] * (rounds + 1):  # the first of each warms up
+            before, start = models[way].steps, clock()
+            with patch.object(cadm, "fusible", ways[way][0]):
+                runs[way]()
+            rates[way] = max(rates[way], (models[way].steps - before) / (clock() - start))
+        told = "".join(f"{rate:>18,.0f}" for rate in rates.values())
+        print(f"{label:<38}{told}{rates['oneDNN'] / rates['torch']:>8.2f}")
+
+
 def oracle(groups: list[str], episodes: int, threads: int, only: str | None) -> None:
     torch.set_num_threads(threads)
     rows: list[tuple[str, Config | None, Any]] = [
@@ -234,6 +261,7 @@ def main() -> None:
         oracle(arguments.groups.split(","), arguments.episodes, arguments.threads, arguments.only)
     else:
         throughput(arguments.threads, arguments.rounds)
+        layers(arguments.threads, arguments.rounds)
 
 
 if __name__ == "__main__":

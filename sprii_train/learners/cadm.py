@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from sprii_envs.arguments import check, flag, instance, integer, integers, number, numbers
 from sprii_envs.standardiser import constant
 from sprii_train.learners.histories import History, window_history
-from sprii_train.learners.products import BLOCK, fusible, perceptron
+from sprii_train.learners.products import BLOCK, fused_layer, fusible
 from sprii_train.learners.scaling import check_fitted
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
 
@@ -143,7 +143,7 @@ class Networks(nn.Module):
         """All networks, or the first ones where x has fewer."""
         last, some = len(self.weights) - 1, len(x) < len(self.weights[0])
         if fusible(x):
-            return torch.stack([perceptron(each, self.network(i), _NAMES[self.activation]) for i, each in enumerate(x)])
+            return torch.stack([self._fused(each, network) for network, each in enumerate(x)])
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if some:  # never in training, where the gradient of a slice would be a copy
                 weight, bias = weight[: len(x)], bias[: len(x)]
@@ -152,12 +152,15 @@ class Networks(nn.Module):
                 x = self.activation(x)
         return x
 
-    def network(self, index: int) -> list[tuple[Tensor, Tensor]]:
-        """Weight (in, out) and bias (out,) of the layers of one network."""
-        return [(weight[index], bias[index, 0]) for weight, bias in zip(self.weights, self.biases, strict=True)]
+    def _fused(self, x: Tensor, network: int) -> Tensor:
+        """One network without gradients: (B, in) → (B, out)."""
+        *hidden, last = zip(self.weights, self.biases, strict=True)
+        for weight, bias in hidden:
+            x = fused_layer(x, weight[network], bias[network, 0], _FUSED[self.activation])
+        return fused_layer(x, last[0][network], last[1][network, 0])
 
 
-_NAMES: dict[Any, str] = {F.relu: "relu", F.silu: "silu"}
+_FUSED: dict[Any, str] = {F.relu: "relu", F.silu: "swish"}
 
 
 class Conditioning(NamedTuple):
