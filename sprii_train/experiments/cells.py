@@ -25,7 +25,7 @@ by it whether they are still the row's.
 """
 
 TRACEBACK = "traceback.txt"
-"""The file of what a cell last failed with."""
+"""The file of what a cell last failed with; a cell that is done has none."""
 
 
 class Cell(Protocol):
@@ -67,6 +67,7 @@ def work(cell: Cell, root: Path, report: Report) -> None:
                 error.add_note(f"its traceback is in {folder / TRACEBACK}")
                 raise
             distributed.first(lambda: files.write_json(folder / cell.result, row | {KEPT: _kept(cell, row, folder)}))
+            distributed.first(lambda: (folder / TRACEBACK).unlink(missing_ok=True))  # of a failure that is repaired
 
 
 def result_of(cell: Cell, root: Path) -> dict[str, Any] | None:

@@ -54,6 +54,7 @@ def test_failure_resume_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.Mo
         {"arm": "bad", "value": 2.5, "resumed_at": 2},
         {"arm": "good", "value": 1.5, "resumed_at": 0},
     ]
+    assert not (folder_of(bad, tmp_path) / "traceback.txt").exists()
     assert (starts(good, tmp_path), starts(bad, tmp_path)) == (1, 2)
     assert (folder_of(bad, tmp_path) / "steps").read_text().split() == ["1", "2", "3", "4"]
 
