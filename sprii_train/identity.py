@@ -221,8 +221,8 @@ class _Walk:
         try:
             _, *state = value.__reduce_ex__(4)
         except Exception:  # locks, files, generators: what cannot be copied
-            return f"{self.of(kind)} {self.of(getattr(value, '__dict__', None))}"
-        parts = (self.of(list(part) if hasattr(part, "__next__") else part) for part in state)
+            return f"{self.of(kind)} {self.of(_lasting(kind, getattr(value, '__dict__', None)))}"
+        parts = (self.of(list(part) if hasattr(part, "__next__") else _lasting(kind, part)) for part in state)
         return f"{self.of(kind)} ({', '.join(parts)})"
 
     def _nn_module(self, module: nn.Module) -> str:
@@ -232,7 +232,8 @@ class _Walk:
             for name, value in (held["_parameters"] | held["_buffers"]).items()
         ]
         children = [f"{name} {self.of(child)}" for name, child in held["_modules"].items()]
-        others = [f"{name} {self.of(value)}" for name, value in held.items() if name not in _MODULE_STATE]
+        lasting = _lasting(type(module), held)
+        others = [f"{name} {self.of(value)}" for name, value in lasting.items() if name not in _MODULE_STATE]
         hooks = [
             f"{name} {self.of(hook)}"
             for name in sorted(_MODULE_STATE - {"_parameters", "_buffers", "_modules"})
@@ -316,6 +317,14 @@ class _Walk:
             return True
         origin = _origin(top)
         return origin is not None and bool({"site-packages", "dist-packages"} & set(Path(origin).parts))
+
+
+def _lasting(kind: type, state: Any) -> Any:
+    """An object's attributes without those that a `cached_property` has kept, which follow from the others."""
+    if type(state) is not dict:
+        return state
+    kept = {k for k in state if isinstance(k, str) and isinstance(getattr(kind, k, None), functools.cached_property)}
+    return {k: v for k, v in state.items() if k not in kept}
 
 
 def _code(function: FunctionType) -> CodeType:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tiny import Plain
 from sprii_envs.banks import Bank
 from sprii_train import identity
 from sprii_train.checkpoints import CheckpointError
+from sprii_train.control import push
 from sprii_train.data import PairedWindows, WindowReader
 from sprii_train.experiments.sources import source_code
 from sprii_train.fit import TrainConfig, fit
@@ -353,3 +355,45 @@ def test_a_learner_that_is_registered_changes_no_other_learners_sources(monkeypa
     assert told() == before
     assert not {"sprii_train.learners.ad", "sprii_train.learners.coda"} & {m for each in before for m in each}
     identity.cell_code.cache_clear()
+
+
+@dataclass
+class Box:
+    side: float
+
+    @functools.cached_property
+    def volume(self) -> float:
+        return self.side**3
+
+
+class Net(torch.nn.Module):
+    def __init__(self, side: float) -> None:
+        super().__init__()
+        self.side = side
+
+    volume = functools.cached_property(lambda self: self.side**3)
+
+
+@pytest.mark.parametrize("kind", [Box, Net])
+def test_what_an_object_has_kept_of_itself_is_no_other_run(kind: type):
+    """A cell is compared before it runs by one process, and after it by another."""
+    box = kind(2.0)
+
+    def act() -> float:
+        return 2 * box.volume
+
+    before = code_of(act)
+    assert act() == 16.0
+    assert "volume" in vars(box)
+    assert code_of(act) == before
+    box.side = 3.0
+    assert code_of(act) != before
+
+
+def test_physics_that_has_been_stepped_is_the_same_code():
+    """PokeWorld keeps its scene when it is first stepped; the rows of known equations were then of other code."""
+    before = code_of(push.step)
+    vars(push.WORLD).pop("_scene", None)
+    push.step(torch.zeros(2, 8), torch.zeros(2, 2), push.nominal_context(2))
+    assert "_scene" in vars(push.WORLD)
+    assert code_of(push.step) == before
