@@ -38,5 +38,6 @@ def paths_figure(courses: Mapping[str, NDArray[np.float64]]) -> Figure:
         axis.scatter(states[:, 4], states[:, 5], c=np.arange(len(states)), cmap="viridis", s=9, label="object")
         axis.add_patch(Circle((states[-1, 4], states[-1, 5]), WORLD.object_radius, fill=False, color="#4c72b0"))
         axis.set(title=label, xlim=(-WORLD.arena, WORLD.arena), ylim=(-WORLD.arena, WORLD.arena), aspect="equal")
-    panels[0].legend(frameon=False, fontsize=8, loc="lower left")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, ncols=2, loc="outside lower center")
     return figure
