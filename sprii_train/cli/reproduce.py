@@ -74,7 +74,7 @@ class Reproduce:
     """quick: narrower models, minutes to an hour; states: PokeWorld without pixels; paper: the paper's models and
     budgets, days to months on a CPU."""
     seeds: str | None = None
-    """A count (3) or a list (0,4,7) of sources; by default the preset's."""
+    """A count (3: sources 0, 1, 2) or a list (0,4,7; one alone: 5,) of sources; by default the preset's."""
     arms: str | None = None
     """Comma-separated arms; by default the preset's."""
     steps: int | None = None
