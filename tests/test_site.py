@@ -161,3 +161,14 @@ def test_the_examples_are_all_listed():
     )
     folders = {path.parent.name for path in (ROOT / "examples").glob("*/__init__.py")}
     assert listed == {path.name for path in (ROOT / "examples").glob("*.py")} | folders
+
+
+def test_no_row_is_cut_off_from_its_table():
+    """A row after an empty line is shown as text, unless what follows it makes it a table's head."""
+    files = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    assert len(files) > 40
+    for path in files:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
+            if line.startswith("|") and not before.startswith("|"):
+                assert re.fullmatch(r"[|:\- ]+", after), f"{path.relative_to(ROOT)}: {line}"
