@@ -15,7 +15,7 @@ from sprii_train.experiments.cells import Cell, folder_of, result_of
 from sprii_train.experiments.launchers import named_launcher
 from sprii_train.experiments.launchers.base import Launcher
 from sprii_train.experiments.launchers.ranks import over_ranks
-from sprii_train.experiments.progress import Show, display
+from sprii_train.experiments.progress import Display, display
 from sprii_train.fit import Interrupted
 from sprii_train.identity import cell_code
 
@@ -69,13 +69,13 @@ def _launch(
     if distributed.world() > 1:
         if launcher != "local":
             raise ValueError("torchrun runs the cells of a grid over its own ranks; legal: the launcher local")
-        with display(todo) if distributed.rank() == 0 else nullcontext(lambda *_: None) as show, _terminable():
-            over_ranks(todo, root, show)
+        with display(todo) if distributed.rank() == 0 else nullcontext() as shown, _terminable():
+            over_ranks(todo, root, (lambda *_: None) if shown is None else shown.told)
         return
     if isinstance(launcher, str):
         launcher = named_launcher(launcher, workers=workers, threads=threads)
-    with display(todo) as show, _terminable():
-        _run(todo, root, launcher, show, finished)
+    with display(todo) as shown, _terminable():
+        _run(todo, root, launcher, shown, finished)
 
 
 def _startable(waiting: Sequence[Cell], running: Sequence[Cell], root: Path, workers: int) -> list[Cell]:
@@ -88,7 +88,7 @@ def _startable(waiting: Sequence[Cell], running: Sequence[Cell], root: Path, wor
     return started
 
 
-def _run(todo: Sequence[Cell], root: Path, launcher: Launcher, show: Show, finished: Callable[[], None]) -> None:
+def _run(todo: Sequence[Cell], root: Path, launcher: Launcher, shown: Display, finished: Callable[[], None]) -> None:
     waiting, running = list(todo), []
     failure: Exception | None = None
     told_of: set[str] = set()
@@ -101,7 +101,7 @@ def _run(todo: Sequence[Cell], root: Path, launcher: Launcher, show: Show, finis
             launcher.wait()
             for cell, job in tuple(running):
                 if (told := job.told()) is not None:
-                    show(cell.title, *told)
+                    shown.told(cell.title, *told)
                 if job.done():
                     running.remove((cell, job))
                     if (error := job.error()) is not None:
@@ -112,6 +112,7 @@ def _run(todo: Sequence[Cell], root: Path, launcher: Launcher, show: Show, finis
                         told_of.add(str(error))
                     elif waiting or running:
                         finished()
+            shown.running({cell.title for cell, _ in running})
     except KeyboardInterrupt:
         raise Interrupted("stopped; the same command resumes") from None
     finally:

@@ -55,8 +55,8 @@ def test_the_bars_of_cells_print_names_as_they_are(monkeypatch, capsys):
     add = Progress.add_task
     monkeypatch.setattr(Progress, "add_task", lambda self, *a, **k: progress.append(self) or add(self, *a, **k))
     cells = [type("Cell", (), {"title": name, "steps": 3})() for name in NAMES]
-    with display(cells) as show:
-        show("[/b]", 1, 0.5)
+    with display(cells) as shown:
+        shown.told("[/b]", 1, 0.5)
         console().print(progress[0])
     out = capsys.readouterr().out
     assert "[/b]" in out

@@ -275,13 +275,36 @@ def test_one_cell_given_twice_runs_once(tmp_path: Path):
     assert starts(cell, tmp_path) == 1
 
 
-def test_plain_progress_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    clock = iter([0.0, 5.0, 11.0, 12.0, 24.0, 24.0])
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch):
+    """Two cells told of in lines, by a clock that is set by hand."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
-    with display([ToyCell("a", steps=10), ToyCell("b", steps=20)], lambda: next(clock)) as show:
-        show("a", 3, 0.5)
-        show("b", 5, float("nan"))
-    assert "8/30 steps  a 3, b 5" in capsys.readouterr().err
+    now = [0.0]
+    with display([ToyCell("a", steps=10), ToyCell("b", steps=20)], lambda: now[0]) as shown:
+        yield now, shown
+
+
+def test_plain_progress_lines(plain, capsys: pytest.CaptureFixture[str]):
+    now, shown = plain
+    for now[0], (cell, step) in zip((5.0, 12.0, 21.0), (("a", 3), ("b", 5), ("b", 6)), strict=True):
+        shown.told(cell, step, 0.5)
+    assert capsys.readouterr().err == "    12 s  8/30 steps  a 3, b 5\n"
+
+
+def test_a_line_a_minute_while_no_step_is_taken(plain, capsys: pytest.CaptureFixture[str]):
+    now, shown = plain
+    shown.told("a", 10, float("nan"))
+    for now[0] in (30.0, 59.0, 61.0, 62.0, 115.0):
+        shown.running({"a", "b"})
+    now[0] = 125.0
+    shown.told("b", 4, float("nan"))
+    for now[0] in (182.0, 186.0):
+        shown.running({"b"})
+    assert capsys.readouterr().err.splitlines() == [
+        "    61 s  10/30 steps  a measuring, b preparing",
+        "   125 s  14/30 steps  a measuring, b 4",
+        "   186 s  14/30 steps  b 4",
+    ]
 
 
 def test_whoever_asked_is_told_of_each_cell_that_ended_well_while_others_go_on(tmp_path: Path):
