@@ -43,7 +43,7 @@ def _bars(cells: Sequence[Cell], clock: Callable[[], float]) -> Iterator[Display
         TextColumn("{task.fields[said]}", markup=False),
     )
     steps = _steps(cells)
-    at, since = dict.fromkeys(steps, 0), dict.fromkeys(steps, clock())
+    at, since = dict.fromkeys(steps, 0), dict[str, float]()
     with Progress(*columns, console=console(stderr=True)) as progress:
         overall = progress.add_task("all steps", total=sum(steps.values()), said="")
         bars = {title: progress.add_task(title, total=n, said="", visible=False) for title, n in steps.items()}
@@ -56,11 +56,13 @@ def _bars(cells: Sequence[Cell], clock: Callable[[], float]) -> Iterator[Display
 
         def running(titles: Collection[str]) -> None:
             for title, bar in bars.items():
-                trains = 0 < at[title] < steps[title]
-                if title in titles and not trains:
-                    doing = "measuring" if at[title] else "preparing"
-                    progress.update(bar, said=f"{doing}, {clock() - since[title]:.0f} s", visible=True)
-                elif not trains:
+                if 0 < at[title] < steps[title]:
+                    continue
+                if title in titles:
+                    seconds = clock() - since.setdefault(title, clock())
+                    doing = _without_steps(at[title], steps[title])
+                    progress.update(bar, said=f"{doing}, {seconds:.0f} s", visible=True)
+                else:
                     progress.update(bar, said="")
 
         yield Display(told, running)
@@ -79,7 +81,7 @@ def _lines(cells: Sequence[Cell], clock: Callable[[], float]) -> Iterator[Displa
             if 0 < at[title] < steps[title]:
                 told.append(f"{title} {at[title]}")
             elif title in busy:
-                told.append(f"{title} {'measuring' if at[title] else 'preparing'}")
+                told.append(f"{title} {_without_steps(at[title], steps[title])}")
         done = f"{spoken - started:6.0f} s  {sum(at.values())}/{sum(steps.values())} steps"
         print(f"{done}  {', '.join(told)}", file=sys.stderr, flush=True)
 
@@ -95,6 +97,11 @@ def _lines(cells: Sequence[Cell], clock: Callable[[], float]) -> Iterator[Displa
             line()
 
     yield Display(told, running)
+
+
+def _without_steps(done: int, steps: int) -> str:
+    """What a cell does that takes no step; one that was trained before and is measured anew has told of none."""
+    return "measuring" if done == steps else "no step yet"
 
 
 def _steps(cells: Sequence[Cell]) -> dict[str, int]:

@@ -301,7 +301,7 @@ def test_a_line_a_minute_while_no_step_is_taken(plain, capsys: pytest.CaptureFix
     for now[0] in (182.0, 186.0):
         shown.running({"b"})
     assert capsys.readouterr().err.splitlines() == [
-        "    61 s  10/30 steps  a measuring, b preparing",
+        "    61 s  10/30 steps  a measuring, b no step yet",
         "   125 s  14/30 steps  a measuring, b 4",
         "   186 s  14/30 steps  b 4",
     ]
