@@ -40,12 +40,12 @@ class TrainPartners:
         """Train, then list the roster."""
         from sprii_envs.overcooked.game import Game
         from sprii_envs.overcooked.partners.partner import NEURAL
-        from sprii_train.experiments.seeds import parse_seeds
+        from sprii_train.experiments.seeds import chosen, parse_seeds
         from sprii_train.overcooked.devices import on_device
         from sprii_train.overcooked.selfplay import SelfPlay, train_partners
 
         check_folder(self.out)
-        seeds = parse_seeds(self.seeds)
+        seeds = chosen(parse_seeds(self.seeds))
         held_out = (str(seeds[-1]) if len(seeds) > 1 else "") if self.held_out is None else self.held_out
         with as_options("SelfPlay"):
             config = SelfPlay(

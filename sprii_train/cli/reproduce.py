@@ -74,7 +74,8 @@ class Reproduce:
     """quick: narrower models, minutes to an hour; states: PokeWorld without pixels; paper: the paper's models and
     budgets, days to months on a CPU."""
     seeds: str | None = None
-    """A count (3: sources 0, 1, 2) or a list (0,4,7; one alone: 5,) of sources; by default the preset's."""
+    """A count of sources (2: the first two of the preset's; beyond its last they go on by one) or a list (0,4,7; one
+    alone: 5,); by default the preset's."""
     arms: str | None = None
     """Comma-separated arms; by default the preset's."""
     steps: int | None = None

@@ -16,6 +16,7 @@ from sprii_train.experiments.grid import run_grid
 from sprii_train.experiments.groups import Scope, Unit
 from sprii_train.experiments.launchers import named_launcher
 from sprii_train.experiments.measures import MEASURES
+from sprii_train.experiments.seeds import Asked, chosen
 from sprii_train.experiments.targets import Target
 from sprii_train.experiments.targets.sight import sight_tables
 from sprii_train.learners import learner_of
@@ -34,7 +35,7 @@ class Plan:
     """A target at a budget.
 
     Attributes:
-        seeds, arms, steps: replace the preset's where given.
+        seeds, arms, steps: replace the preset's where given; of a count of seeds see `seeds.chosen`.
         root: banks and cells, shared by all targets of a folder.
         report: folder of the report; None is `root/<label>`.
         device: that sources are trained on; their folders depend on it through the precision alone.
@@ -45,7 +46,7 @@ class Plan:
     target: Target
     preset: str
     root: Path
-    seeds: tuple[int, ...] | None = None
+    seeds: Asked | None = None
     arms: tuple[str, ...] | None = None
     steps: int | None = None
     device: str = "cpu"
@@ -86,7 +87,7 @@ class Plan:
     def budget(self, group: Unit) -> Budget:
         """The budget of a group's sources."""
         found = named_setting(group.world).budget(self.preset)
-        sources = found.sources if self.seeds is None else self.seeds
+        sources = found.sources if self.seeds is None else chosen(self.seeds, found.sources)
         found = replace(found.trained(device=self.device), sources=sources)
         if self.steps is None or (changed := found.trained(steps=self.steps)) == found:
             return found

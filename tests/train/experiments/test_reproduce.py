@@ -275,6 +275,12 @@ def test_refused_before_anything_is_built(changes: dict[str, Any], message: str,
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(("asked", "sources"), [(2, (4200, 4201)), ((7,), (7,)), (None, (4200, 4201, 4202))])
+def test_a_count_of_seeds_is_of_the_presets_sources(asked: int | tuple[int, ...] | None, sources: tuple[int, ...]):
+    target = TARGETS["tab:overcooked-complete"]
+    assert Plan(target, "quick", Path("unused"), seeds=asked).budget(target.groups[0]).sources == sources
+
+
 def test_cells_of_a_group(poke_bank: Bank, tmp_path: Path):
     """Whole sources first; a teacher where donors are inferred, and it is the Structure arm of that seed."""
     target = TARGETS["tab:inferred-relation-factors"]

@@ -1,13 +1,28 @@
 import pytest
 
-from sprii_train.experiments.seeds import parse_seeds
+from sprii_train.experiments.seeds import chosen, parse_seeds
 
 
 @pytest.mark.parametrize(
-    ("text", "seeds"), [("3", (0, 1, 2)), ("0,4,7", (0, 4, 7)), ("5,", (5,)), (" 2, 1 ", (2, 1)), ("1", (0,))]
+    ("text", "seeds"), [("3", 3), ("0,4,7", (0, 4, 7)), ("5,", (5,)), (" 2, 1 ", (2, 1)), ("1", 1)]
 )
 def test_counts_and_lists(text, seeds):
     assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "seeds"),
+    [
+        (3, (), (0, 1, 2)),
+        (1, (0, 1, 2), (0,)),
+        (4, (0, 1), (0, 1, 2, 3)),
+        (2, (4200, 4201, 4202), (4200, 4201)),
+        (5, (1234, 5678, 9012), (1234, 5678, 9012, 9013, 9014)),
+        ((7, 0), (4200,), (7, 0)),
+    ],
+)
+def test_a_count_is_of_the_sources_that_there_are(asked, own, seeds):
+    assert chosen(asked, own) == seeds
 
 
 @pytest.mark.parametrize(
