@@ -157,15 +157,16 @@ class WatchPartners:
         """Play and write."""
         from sprii_envs.arguments import integer
         from sprii_envs.overcooked.game import SEEDS
-        from sprii_envs.overcooked.partners.roster import load_roster, shipped_folder
+        from sprii_envs.overcooked.partners.roster import game_of, load_roster, shipped_folder
         from sprii_train.overcooked.watch import episode_gif
 
         integer("--seed", self.seed, most=SEEDS - 1)
         if self.out.suffix.lower() != ".gif":
             raise ValueError(f"--out is {self.out}; legal: a file that ends in .gif")
-        roster = load_roster(self.folder or shipped_folder())
+        folder = self.folder or shipped_folder()
+        roster = load_roster(folder)
         ego, partner = (roster[roster.id(name)] for name in (self.ego, self.partner))
-        returned = episode_gif(ego, partner, self.out, seed=self.seed)
+        returned = episode_gif(ego, partner, self.out, seed=self.seed, game=game_of(folder))
         print(f"return {returned:.0f}: {self.out}")
 
 

@@ -71,7 +71,7 @@ class Reproduce:
     list: Annotated[bool, FlagCreatePairsOff] = False
     """Print what can be reproduced, and what each preset would cost on this machine."""
     preset: TargetPreset = "quick"
-    """quick: narrower models, minutes to an hour; states: PokeWorld without pixels; paper: the paper's models and
+    """quick: narrower models, minutes to hours; states: PokeWorld without pixels; paper: the paper's models and
     budgets, days to months on a CPU."""
     seeds: str | None = None
     """A count of sources (2: the first two of the preset's; beyond its last they go on by one) or a list (0,4,7; one

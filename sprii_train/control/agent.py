@@ -112,7 +112,7 @@ class PlanningAgent:
         seed: of the controller's noise.
         reads_next, rows: see `rollout_score`.
         device: where to plan.
-        bounds: of the actions, on the device; by default the environment's.
+        bounds: of the actions, on the device; by default those of the environment that was checked last.
         fit: of the context, at every step, by prediction error of the running episode; None acts on the model's own.
         watch: called at every step with the contexts (E, d) that are planned with.
     """
@@ -128,6 +128,7 @@ class PlanningAgent:
     fit: ContextFitter | None = None
     watch: Callable[[Any], None] | None = None
     _policy: Policy | None = field(default=None, init=False, repr=False)
+    _box: Bounds | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """ValueError for a model that lacks an operation, no reward, or another seed."""
@@ -144,8 +145,7 @@ class PlanningAgent:
         seen, acts = env.single_observation_space, env.single_action_space
         if not isinstance(seen, Box) or len(seen.shape) != 1 or not isinstance(acts, Box) or len(acts.shape) != 1:
             raise ValueError(f"a planner needs vectors; observations are {seen}, actions {acts}")
-        if self.bounds is None:
-            self.bounds = tuple(torch.tensor(side, device=self.device) for side in (acts.low, acts.high))  # type: ignore[assignment]
+        self._box = torch.tensor(acts.low, device=self.device), torch.tensor(acts.high, device=self.device)
         self.check_sizes(seen.shape[0], acts.shape[0])
         initial(self.controller, 1, acts.shape[0], self.device)
 
@@ -176,10 +176,11 @@ class PlanningAgent:
 
     def reset(self, episodes: int) -> None:
         """New histories and warm starts, and the noise from its beginning."""
-        if self.bounds is None:
+        bounds = self._box if self.bounds is None else self.bounds
+        if bounds is None:
             raise ValueError("bounds is None; legal without check(env): two (A,) tensors")
         self._policy = planning_policy(
-            self.model, self.reward, self.bounds, self.controller, episodes,
+            self.model, self.reward, bounds, self.controller, episodes,
             seed=self.seed, reads_next=self.reads_next, rows=self.rows, device=self.device, finite=True,
             fit=self.fit, watch=self.watch,
         )  # fmt: skip

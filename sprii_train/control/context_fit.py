@@ -3,9 +3,9 @@
     J(c) = ½ Σ_i ‖(step(s_i, a_i, c) − s'_i) / σ‖² + ½ (c − μ)ᵀ Λ (c − μ)
 
 over the last K transitions, with s = `model.state(o, c)`, or the observation; μ is the encoder's context or the
-training contexts' mean, Λ their precision. It needs neither labels nor equations, any model with `step`, and few
-transitions: with none it is the encoder's context. A model that is linear in its context is solved by one Newton step,
-the ridge solution.
+training contexts' mean, Λ their precision. It needs neither labels nor equations, any model with `step` and a context,
+and few transitions: with none it is the encoder's context. A model that is linear in its context is solved by one
+Newton step, the ridge solution.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sprii_envs.arguments import check, choice, instance, integer, number
+from sprii_envs.arguments import check, choice, instance, integer, number, shown
 from sprii_train.control.agent import DynamicsModel, started
 from sprii_train.learners.histories import History
 
@@ -114,8 +114,9 @@ class ContextFit:
             Contexts of an objective no higher than that of either start. No parameter of the model gets a gradient.
 
         Raises:
-            ValueError: for contexts of another size than the prior's.
+            ValueError: for contexts of another size than the prior's, or a model without any.
         """
+        _vectors(model, encoded)
         if encoded.ndim != 2 or encoded.shape[1] != len(self.prior.mean):
             raise ValueError(f"contexts have shape {tuple(encoded.shape)}; legal: (E, {len(self.prior.mean)})")
         objective = _Objective(self, model, history, encoded)
@@ -229,9 +230,9 @@ def calibrated(model: DynamicsModel, history: History, contexts: Tensor | None =
         ends: `low`, `high` of the prior.
 
     Raises:
-        ValueError: for fewer than two histories, or contexts that are all one.
+        ValueError: for fewer than two histories, contexts that are all one, or a model without any.
     """
-    found = model.context(history) if contexts is None else contexts
+    found = _vectors(model, model.context(history) if contexts is None else contexts)
     if len(found) < 2:
         raise ValueError(f"history is of {len(found)} episodes; legal: two or more")
     spread = found.double()
@@ -247,3 +248,11 @@ def calibrated(model: DynamicsModel, history: History, contexts: Tensor | None =
     count = history.mask.sum()
     rms = (errors[:, 0].double().square().sum((0, 1)) / count).sqrt()
     return ContextPrior(mean, precision.to(found), rms.clamp(min=1e-6).to(found), **ends)
+
+
+def _vectors(model: DynamicsModel, contexts: Any) -> Tensor:
+    if not isinstance(contexts, Tensor):
+        raise ValueError(
+            f"{type(model).__name__}.context returns {shown(contexts)}; legal with a fit at test time: contexts (E, d)"
+        )
+    return contexts

@@ -83,6 +83,10 @@ def fit_by(model: Any, log: Experience, *, histories: int = 3_000, seed: int = 0
         raise ValueError(
             "RecurrentModel steps its context; legal with a fit at test time: a model whose context is held over a plan"
         )
+    config = getattr(model, "config", None)
+    for name, width in (("observation_dim", log.observations.shape[1]), ("action_dim", log.actions.shape[1])):
+        if (own := getattr(config, name, width)) != width:
+            raise ValueError(f"the log's {name} is {width}; legal: {own}, as that of the {type(model).__name__}")
     k, rng = model.history, np.random.default_rng(seed)
     long = np.flatnonzero(log.lengths >= k)
     if not len(long):

@@ -43,14 +43,14 @@ class RandomAgent:
     def __init__(self, *, seed: int = 0, bounds: tuple[ArrayLike, ArrayLike] | None = None) -> None:
         """ValueError for a seed that is none, or bounds that are not finite with low < high."""
         self.seed = integer("seed", seed, most=2**63 - 1)
-        self._bounds = None if bounds is None else _box(bounds)
+        self._bounds = self._given = None if bounds is None else _box(bounds)
 
     def check(self, env: VectorEnv[Any, Any, Any]) -> None:
-        """Take the environment's bounds where none were given."""
+        """Take this environment's bounds where none were given."""
         space = env.single_action_space
         if not isinstance(space, gym.spaces.Box):
             raise ValueError(f"actions are {space}; legal: a Box")
-        self._bounds = self._bounds or _box((space.low, space.high))
+        self._bounds = self._given or _box((space.low, space.high))
 
     def reset(self, episodes: int) -> None:
         """Begin the stream anew."""

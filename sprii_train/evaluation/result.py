@@ -84,6 +84,44 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Met:
+    """What agents have to meet alike for their returns to be compared, episode by episode.
+
+    Attributes:
+        env_id, constants, steps, properties: see `Evaluation`.
+        starts: group → `GroupEpisodes.starts`.
+    """
+
+    env_id: str
+    constants: Mapping[str, Any]
+    steps: int
+    properties: tuple[str, ...]
+    starts: Mapping[str, str]
+
+    def check(self, agent: str, other: "Met", who: str) -> None:
+        """ValueError unless `who` met the same as `agent`, whose this is."""
+        for name in ("env_id", "steps", "properties"):
+            here, there = getattr(self, name), getattr(other, name)
+            if here != there:
+                raise ValueError(f"{who} was evaluated with {name} {there!r}; legal: {here!r}, as {agent}")
+        here, there = ({k: v for k, v in each.constants.items() if k != "obs_type"} for each in (self, other))
+        if here != there:
+            apart = [key for key in {**here, **there} if key not in here or key not in there or here[key] != there[key]]
+            told = [", ".join(f"{key}={each.get(key)!r}" for key in apart) for each in (there, here)]
+            raise ValueError(f"{who} was evaluated with the constants {told[0]}; legal: {told[1]}, as {agent}")
+        if list(self.starts) != list(other.starts):
+            raise ValueError(
+                f"{who} was evaluated in {', '.join(other.starts)}; legal: {', '.join(self.starts)}, as {agent}"
+            )
+        for name, starts in self.starts.items():
+            if other.starts[name] != starts:
+                raise ValueError(
+                    f"{who} met other systems or starts in {name} than {agent}; legal: the same seed and numbers of "
+                    "episodes and systems"
+                )
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Episodes of one agent.
 
@@ -183,28 +221,13 @@ class Evaluation:
 
     def check_paired(self, other: "Evaluation") -> None:
         """ValueError unless the other is of the same episodes."""
-        for name in ("env_id", "steps", "properties"):
-            here, there = getattr(self, name), getattr(other, name)
-            if here != there:
-                raise ValueError(f"{other.agent} was evaluated with {name} {there!r}; legal: {here!r}, as {self.agent}")
-        here, there = ({k: v for k, v in each.constants.items() if k != "obs_type"} for each in (self, other))
-        if here != there:
-            apart = [key for key in {**here, **there} if key not in here or key not in there or here[key] != there[key]]
-            told = [", ".join(f"{key}={each.get(key)!r}" for key in apart) for each in (there, here)]
-            raise ValueError(
-                f"{other.agent} was evaluated with the constants {told[0]}; legal: {told[1]}, as {self.agent}"
-            )
-        if list(self.groups) != list(other.groups):
-            raise ValueError(
-                f"{other.agent} was evaluated in {', '.join(other.groups)}; legal: {', '.join(self.groups)}, as "
-                f"{self.agent}"
-            )
-        for name, own in self.groups.items():
-            if other.groups[name].starts != own.starts:
-                raise ValueError(
-                    f"{other.agent} met other systems or starts in {name} than {self.agent}; legal: the same seed and "
-                    "numbers of episodes and systems"
-                )
+        self.met.check(self.agent, other.met, other.agent)
+
+    @property
+    def met(self) -> Met:
+        """What other agents have to have met too."""
+        starts = {name: own.starts for name, own in self.groups.items()}
+        return Met(self.env_id, self.constants, self.steps, self.properties, starts)
 
     # The terminal
 

@@ -24,7 +24,7 @@ from sprii_train.analysis.statistics import check_level
 from sprii_train.evaluation.agents import Wrap, player, tells
 from sprii_train.evaluation.draws import Drawn, draw, plans
 from sprii_train.evaluation.episodes import Episodes, success_told, wrappers_of
-from sprii_train.evaluation.result import Evaluation, GroupEpisodes, Published
+from sprii_train.evaluation.result import Evaluation, GroupEpisodes, Met, Published
 from sprii_train.identity import code_of, digest
 from sprii_train.terminal import console
 
@@ -114,7 +114,12 @@ def evaluate_agent(
     acting.check(_wrapped(wrap, _fresh(one, drawn, steps)))
     for each in others.values():
         each.check(_fresh(one, drawn, steps))
+    constants, starts = _constants(one), {key: own.digest() for key, own in drawn.items()}
     one.close()
+    met = Met(env_id, constants, steps, tuple(world.properties.names), starts)
+    for each in beside.values():
+        if isinstance(each, Evaluation):
+            met.check(label, each.met, each.agent)
 
     def played(act: Any, label: str, over: Wrap | None) -> Evaluation:
         together = Drawn.together(drawn.values())
@@ -134,21 +139,17 @@ def evaluate_agent(
         for key, plan in wanted.items():
             own, some = drawn[key], slice(at, at := at + plan.episodes)
             found[key] = GroupEpisodes(
-                own.ids, own.values, plan.each, own.digest(), returns[some], recorder.lengths[some],
+                own.ids, own.values, plan.each, starts[key], returns[some], recorder.lengths[some],
                 None if done is None else done[some],
                 recorder.states[some] if record else None, recorder.actions[some] if record else None,
             )  # fmt: skip
         return Evaluation(
-            label, env_id, _constants(env), steps, seed, tells(getattr(act, "agent", act)),
-            tuple(world.properties.names), found, level=level, criterion=criterion,
+            label, env_id, constants, steps, seed, tells(getattr(act, "agent", act)),
+            met.properties, found, level=level, criterion=criterion,
         )  # fmt: skip
 
     main = played(acting, label, wrap)
-    evaluated: dict[str, Evaluation | Published] = {}
-    for key, each in beside.items():
-        if isinstance(each, Evaluation):
-            main.check_paired(each)
-        evaluated[key] = played(others[key], key, None) if key in others else each
+    evaluated = {key: played(others[key], key, None) if key in others else each for key, each in beside.items()}
     return dataclasses.replace(main, references=evaluated)
 
 

@@ -52,7 +52,6 @@ FINDINGS = (
             "tab:coda-host-results",
             "tab:dclean-all-budgets",
         ),
-        ("FCRL, CPC, RSSM and other encoders on SpringWorld",),
     ),
     Finding(
         "More reliable relations organise shared information better",

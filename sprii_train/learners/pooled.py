@@ -108,7 +108,7 @@ class PooledDynamics(nn.Module):
             ValueError: for a supervised context, which no history tells.
         """
         if self.encoder is None:
-            raise ValueError("a supervised context is told, not inferred; legal: tell(labels)")
+            raise ValueError("a supervised context is told, not inferred; legal: told(labels)")
         seen, action = _scaled(history.observations, self.observation), _scaled(history.actions, self.action)
         inputs = torch.cat([seen, action, _scaled(history.differences, self.difference)], dim=-1)
         vote, weight = self.encoder(inputs).chunk(2, dim=-1)

@@ -24,7 +24,7 @@ class Histories:
 
     Attributes:
         sizes: fields of `HistoryProtocol`.
-        kitchen: fields of `Game`.
+        kitchen: fields of `Game`; none are those of a roster's folder, or the defaults.
         partners: folder of a roster; none are the shipped ones.
     """
 
@@ -37,8 +37,10 @@ class Histories:
         """The protocol of the bank."""
         from sprii_envs.overcooked.bank import HistoryProtocol
         from sprii_envs.overcooked.game import Game
+        from sprii_envs.overcooked.partners.roster import game_of
 
-        return HistoryProtocol(game=Game(**self.kitchen), **self.sizes)
+        own = bool(self.partners) and not self.kitchen
+        return HistoryProtocol(game=game_of(self.partners) if own else Game(**self.kitchen), **self.sizes)
 
     @property
     def roster(self) -> Any:

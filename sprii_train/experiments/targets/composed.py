@@ -67,7 +67,7 @@ COMPOSED: dict[str, Composed] = {
             "fig:predictive-gains",
             "Task and property gains at a glance",
             ("tab:v3-spring-components", "tab:frozen-head", "tab:dclean-full", "tab:overcooked-complete"),
-            ("gains of settings that are not here: CoPhy, Burgers, FitzHugh–Nagumo, Baxter, RH20T",),
+            ("gains of CoPhy, Burgers, FitzHugh–Nagumo, Baxter and RH20T, which labels of their own have",),
             ("fig:paired-gain-sources",),
         ),
     )

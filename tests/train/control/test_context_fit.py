@@ -52,6 +52,13 @@ class Linear:
 MODEL = Linear(random(D, S, S, seed=1), random(D, S, A, seed=2))
 
 
+class Contextless(Linear):
+    """A model that has none, as a planner allows."""
+
+    def context(self, history: History) -> Any:
+        return None
+
+
 def episodes(count: int, noise: float = 1.0, filled: tuple[int, ...] | None = None) -> tuple[History, Tensor]:
     """Transitions of random systems with Gaussian noise of SD · `noise`, and their contexts."""
     truth, seen, taken = random(count, D, seed=3), random(count, K, S, seed=4), random(count, K, A, seed=5)
@@ -229,6 +236,8 @@ def test_the_page_s_example_runs():
         (lambda: ContextFit(PRIOR)(MODEL, episodes(2)[0], torch.zeros(2, 3)), r"legal: \(E, 2\)"),
         (lambda: calibrated(MODEL, episodes(1)[0]), "history is of 1 episodes; legal: two or more"),
         (lambda: calibrated(MODEL, episodes(3)[0]), "the contexts of all histories are one"),
+        (lambda: calibrated(Contextless(MODEL.f, MODEL.g), episodes(3)[0]), "Contextless.context returns None; legal"),
+        (lambda: ContextFit(PRIOR)(MODEL, episodes(2)[0], None), "Linear.context returns None; legal with a fit"),  # type: ignore[arg-type]
     ],
 )
 def test_unchecked_arguments(call: Any, message: str):

@@ -1,5 +1,6 @@
 """What a planner gives a model: observations and actions of its history, a state of its own, a reward of its own."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -81,6 +82,28 @@ def test_a_model_may_step_states_of_its_own_and_pay_itself():
         PlanningAgent(KnownModel(believed), SMALL)
     with pytest.raises(ValueError, match="reward is None; legal"):
         planning_policy(KnownModel(believed), None, pendulum.bounds(), SMALL, 1, seed=0)
+
+
+def test_bounds_that_were_not_given_are_of_the_environment_that_was_checked_last():
+    class Still:
+        history = 1
+
+        def context(self, history: History) -> Tensor:
+            return torch.zeros(len(history.filled), 1)
+
+        def step(self, observation: Tensor, action: Tensor, context: Tensor) -> Tensor:
+            return observation
+
+    agent = PlanningAgent(Still(), SMALL, lambda seen, action, after: action.sum(1))
+    for env_id in (ENV_ID, "sprii/PokeWorld-v0", ENV_ID):
+        kwargs = {} if env_id == ENV_ID else {"obs_type": "state"}
+        env = gym.make_vec(env_id, num_envs=1, **kwargs)
+        agent.check(env)
+        agent.reset(2)
+        size, actions = env.single_observation_space.shape[0], env.single_action_space.shape[0]  # type: ignore[index]
+        assert agent.act(np.zeros((2, size), np.float32)).shape == (2, actions)
+        env.close()
+    assert agent.bounds is None
 
 
 def test_a_context_reads_the_observations():

@@ -5,8 +5,9 @@ import pytest
 
 from sprii_envs.envs.pendulum import GROUPS
 from sprii_envs.world import rollout
-from sprii_train.control.offline import HELD, excited
+from sprii_train.control.offline import HELD, excited, fit_by
 from sprii_train.control.pendulum import WORLD
+from sprii_train.learners import CaDM, CaDMConfig
 
 
 def test_episodes_are_the_worlds_and_their_torques_are_held():
@@ -31,3 +32,12 @@ def test_numbers_that_are_not_legal_are_refused():
         excited(GROUPS["ID"], 2, 1, steps=0)
     with pytest.raises(ValueError, match="seed is -1"):
         excited(GROUPS["ID"], 2, 1, seed=-1)
+
+
+def test_a_log_of_other_sizes_than_the_models_is_refused():
+    log = excited(GROUPS["ID"], 4, 1, steps=20)
+    fit_by(CaDM(CaDMConfig(), seed=0), log, histories=20)
+    with pytest.raises(ValueError, match="the log's observation_dim is 3; legal: 4, as that of the CaDM"):
+        fit_by(CaDM(CaDMConfig(observation_dim=4), seed=0), log)
+    with pytest.raises(ValueError, match="the log's action_dim is 1; legal: 2"):
+        fit_by(CaDM(CaDMConfig(action_dim=2), seed=0), log)

@@ -173,8 +173,27 @@ def test_references_meet_the_same_episodes():
     assert one.groups["ID"].returns.tolist() == beside.groups["ID"].returns.tolist()
     assert two is beside
     assert found.references["paper"] is published
+    acted = []
     with pytest.raises(ValueError, match="RandomAgent met other systems or starts in ID"):
-        evaluate_agent(swing, ENV_ID, groups=["ID"], env_kwargs=SHORT, seed=1, references={"two": beside})
+        evaluate_agent(
+            lambda seen: acted.append(1) or swing(seen), ENV_ID, groups=["ID"], env_kwargs=SHORT, seed=1,
+            references={"two": beside},
+        )  # fmt: skip
+    assert acted == []  # refused before anything runs
+
+
+def test_bounds_that_were_not_given_are_of_the_environment_that_was_checked_last():
+    narrow, wide = (gym.make_vec(ENV_ID, num_envs=1), gym.make_vec("sprii/D-Clean-v0", num_envs=1, obs_type="state"))
+    assert (narrow.single_action_space.shape, wide.single_action_space.shape) == ((1,), (2,))
+    agent, bound = RandomAgent(), RandomAgent(bounds=([-0.1], [0.1]))
+    for env in (narrow, wide, narrow):
+        agent.check(env)
+        agent.reset(3)
+        assert agent.act(np.zeros((3, 1))).shape == (3, *env.single_action_space.shape)  # type: ignore[operator]
+        env.close()
+    bound.check(narrow)
+    bound.reset(500)
+    assert np.abs(bound.act(np.zeros((500, 1)))).max() <= 0.1
 
 
 def test_constants_are_those_of_the_world():

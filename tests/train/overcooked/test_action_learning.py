@@ -305,6 +305,8 @@ def test_the_table_is_reproduced_and_resumed(
     banks.mkdir(parents=True)
     own = replace(setting, partners=str(tmp_path / "own")).histories(setting.budget("smoke"))
     assert own.protocol == PROTOCOL
+    untold = replace(setting, kitchen={}, partners=str(tmp_path / "own"))
+    assert untold.histories(setting.budget("smoke")).protocol == PROTOCOL  # the kitchen is that of the folder
     place = banks / f"overcooked-{identity(PROTOCOL, own.roster, made_with(PROTOCOL))[:12]}"
     place.symlink_to(bank.folder)  # learnt once, and opened as it is
 

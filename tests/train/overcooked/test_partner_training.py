@@ -18,7 +18,7 @@ from sprii_envs.overcooked.bank import HistoryProtocol  # noqa: E402
 from sprii_envs.overcooked.game import Game, step  # noqa: E402
 from sprii_envs.overcooked.partners.network import features, heads, recur, shapes  # noqa: E402
 from sprii_envs.overcooked.partners.partner import Partner  # noqa: E402
-from sprii_envs.overcooked.partners.roster import load_roster, write_roster  # noqa: E402
+from sprii_envs.overcooked.partners.roster import load_roster, shipped, write_roster  # noqa: E402
 from sprii_train.checkpoints import CheckpointError  # noqa: E402
 from sprii_train.cli.overcooked import MeasurePartners, TrainPartners, WatchPartners  # noqa: E402
 from sprii_train.overcooked import ippo, learning, selfplay  # noqa: E402
@@ -238,6 +238,17 @@ def test_names_from_a_file_are_text(
     printed = capsys.readouterr().out
     assert all(name in printed for name in names)
     assert (tmp_path / "out" / "crossplay.png").stat().st_size > 0
+
+
+def test_an_episode_is_watched_in_the_kitchen_of_its_partners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    one, two = _networks(2)
+    write_roster(tmp_path / "partners", SMALL.game, [one, two], {})
+    watched = []
+    monkeypatch.setattr("sprii_train.overcooked.watch.episode_gif", lambda *_, game, **__: watched.append(game) or 0.0)
+    WatchPartners(one.name, two.name, tmp_path / "partners", out=tmp_path / "a.gif").run()
+    WatchPartners(*[each.name for each in list(shipped())[:2]], out=tmp_path / "a.gif").run()
+    assert watched == [SMALL.game, Game()]
+    assert SMALL.game != Game()
 
 
 @pytest.mark.parametrize(
