@@ -159,11 +159,12 @@ def _judge(claim: Claim, by_seed: Mapping[int, Arms]) -> Verdict:
     outcomes = {outcome(each, above=claim.above, below=claim.below) for each in found}
     status = outcomes.pop() if len(outcomes) == 1 else OPEN
     evidence = f"{claim.shows}: {over}"
-    if callable(claim.null):
-        nulls = [claim.null(arms) for arms in sources]
-        evidence += f"; without information {', '.join(map(_number, nulls))}"
+    if not isinstance(claim.null, str):
+        nulls = [claim.null(arms) for arms in sources] if callable(claim.null) else [claim.null]
+        if callable(claim.null):  # a number is told with the bounds
+            evidence += f"; without information {', '.join(map(_number, nulls))}"
         if status == HELD and any(claim.above < null < claim.below for null in nulls):
-            status, evidence = OPEN, f"{evidence}, which holds as well"
+            status, evidence = OPEN, f"{evidence}, and it would hold without information"
     return Verdict(claim.text, status, evidence)
 
 

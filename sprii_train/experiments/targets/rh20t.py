@@ -25,8 +25,8 @@ from sprii_train.reports.manipulation_figures import task_differences
 from sprii_train.reports.page import Picture, Table, interval, spread
 
 MEASURE = "scenes"
-SEED = 20_261
-"""Of task draws."""
+SEED = 20_260_923
+"""Of task draws (`tab:appendix-rng-settings`)."""
 ENDPOINTS = {
     "force_h1": "Force h1", "force_h4": "Force h4", "force_h16": "Force h16",
     "tcp_h4": "TCP h4, cm", "tcp_h16": "TCP h16, cm",

@@ -601,7 +601,8 @@ SPRING_TARGETS = (
         COMPLETE_CLAIMS,
         note="The supervised split is trained on true increments of the state by its own codes, and read by the common "
         "reader as the JEPAs are. References answer the horizons 2 and 8 of the query mixture between those that they "
-        "are trained on.",
+        "are trained on, and have the weights of the least loss on 78 of its 178 systems, which favours them there; "
+        "the cold start has none of these.",
     ),
     Target(
         "tab:spring-lambda",

@@ -73,7 +73,7 @@ def _ratio(first: tuple[str, int], second: tuple[str, int]) -> dict[str, Any]:
             for name, (arm, r) in (("first", first), ("second", second))
         }
         return system_bootstrap(
-            errors, {"": lambda m: m["first"] / m["second"]}, seed=SEED, strata=row["prefix_strata"]
+            errors, {"": lambda m: m["first"] / m["second"]}, seed=SEED, strata=row["prefix_strata"], draws=DRAWS
         )[""]
 
     def measure(arms: Arms) -> float:
