@@ -9,13 +9,16 @@ Python's, so that equal configs are equal in JSON, which identifies runs.
 Every rule raises ValueError: name, value, what is legal.
 """
 
+import contextlib
+import math
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sprii_envs.checks import is_integer
+from sprii_envs.checks import is_integer, reals, whole
 
 MOST = 2**31 - 1
 WORKERS = 4096
@@ -87,6 +90,24 @@ def integers(name: str, value: Any, *, least: int = 0, most: int = MOST, some: b
 def numbers(name: str, value: Any, *, some: bool = False, **legal: Any) -> tuple[float, ...]:
     """A tuple of numbers, of a tuple or list; `legal` as of `number`, not empty if `some`."""
     return _each(number, "numbers", name, value, some, **legal)
+
+
+def real_array(name: str, value: Any, *, least: float = -math.inf) -> NDArray[np.float64]:
+    """Finite numbers of any shape."""
+    with contextlib.suppress(TypeError):
+        found = reals(value)
+        if bool((np.isfinite(found) & (found >= least)).all()):
+            return found
+    raise _refusal(name, value, "finite numbers" + (f" >= {least:g}" if least > -math.inf else ""))
+
+
+def integer_array(name: str, value: Any, *, least: int = 0) -> NDArray[np.int64]:
+    """Integers of any shape."""
+    with contextlib.suppress(TypeError):
+        found = whole(value)
+        if bool((found >= least).all()):
+            return found
+    raise _refusal(name, value, f"integers >= {least}")
 
 
 def choice(name: str, value: Any, *, legal: Iterable[str]) -> str:

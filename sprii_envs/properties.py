@@ -288,6 +288,14 @@ class PersistentProperties(Sequence[PersistentProperty]):
     def _not_one(self, shape: tuple[int, ...]) -> ValueError:
         return ValueError(f"a system is one value for each of {self.names}: shape ({len(self)},), got {shape}")
 
+    @classmethod
+    def _levels(cls, values: ArrayLike, what: str) -> tuple[float, ...]:
+        """Levels of a property."""
+        found = cls._floats(values, what)
+        if found.ndim != 1:
+            raise ValueError(f"{what}: levels have shape {found.shape}; legal: a list of numbers")
+        return tuple(found.tolist())
+
     @staticmethod
     def _floats(values: ArrayLike, what: str = "a system") -> Array:
         """A new array."""
@@ -663,8 +671,7 @@ class SystemDistribution:
             properties = PersistentProperties(properties)
         listed_by_name: dict[str, Sequence[float]] = dict(levels)
         frozen = tuple(
-            (name, tuple(properties._floats(listed, f"property {name!r}").tolist()))
-            for name, listed in listed_by_name.items()
+            (name, properties._levels(listed, f"property {name!r}")) for name, listed in listed_by_name.items()
         )
         for name, listed in frozen:
             p = properties[name]

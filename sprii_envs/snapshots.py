@@ -38,6 +38,15 @@ _WRAPPER_STATE = {
 }
 """What is saved of a wrapper: attributes that are replaced, never written into."""
 
+_MADE = {
+    "TimeLimit": "_max_episode_steps",
+    "ContextObservation": "context_kind",
+    "VectorContextObservation": "context_kind",
+    "RepeatSystem": "episodes",
+    "VectorRepeatSystem": "episodes",
+}
+"""By what argument of a wrapper a snapshot sees whether another is made alike."""
+
 _STATELESS = {
     "PassiveEnvChecker",
     *("ClipAction", "RescaleAction", "DiscretizeAction", "TransformAction", "VectorizeTransformAction"),
@@ -95,7 +104,11 @@ def get_state(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> dict[str, An
     wrappers = [
         {name: getattr(layer, name) for name in _WRAPPER_STATE.get(type(layer).__name__, ())} for layer in layers
     ]
-    return {"episode": inner, "wrappers": wrappers}
+    return {"episode": inner, "wrappers": wrappers, "made": _made(layers)}
+
+
+def _made(layers: list[Any]) -> list[Any]:
+    return [getattr(layer, _MADE.get(type(layer).__name__, ""), None) for layer in layers]
 
 
 def set_state(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], saved: Mapping[str, Any]) -> None:
@@ -113,6 +126,11 @@ def set_state(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], saved: Mapping[
     expected = [set(_WRAPPER_STATE.get(type(layer).__name__, ())) for layer in layers]
     if [set(w) for w in wrappers] != expected:
         raise ValueError(f"the saved episode has {len(wrappers)} layers that do not match those of {env}")
+    here, there = _made(layers), saved.get("made", _made(layers))  # none in a snapshot of an older version
+    for layer, own, theirs in zip(layers, here, there, strict=False):
+        if own != theirs:
+            name = _MADE[type(layer).__name__].strip("_")
+            raise ValueError(f"the saved episode is of a {type(layer).__name__} with {name} {theirs!r}, here {own!r}")
     for layer, values in zip(layers, wrappers, strict=True):
         for name, value in values.items():
             _check_kept(getattr(layer, name), value, f"saved {name!r} of {type(layer).__name__}")

@@ -6,7 +6,7 @@ given by their values, or by their number, evenly spaced over its range on its o
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -146,9 +146,9 @@ class Extrapolated:
         beyond = {name: tuple(map(float, numbers(f"beyond {name!r}", v))) for name, v in self.beyond.items()}
         object.__setattr__(self, "beyond", beyond)
         check(self, integer, "each", least=1)
-        _check_each(self.each, self.levels)
         if not set(self.beyond) <= set(self.levels):
             raise ValueError(f"beyond names {sorted(set(self.beyond) - set(self.levels))}, which have no levels")
+        _check_each(self.each, self.levels, self.beyond)
         integer("number of values beyond the ranges", self.count, least=1)
         if any(len(set(values)) != len(values) for values in self.beyond.values()):
             raise ValueError(f"beyond names a value twice: {self.beyond}")
@@ -344,8 +344,9 @@ def _drawn(values: Array, levels: ArrayLike) -> Drawn:
     return Drawn(values, np.array(levels, np.int64), np.full(len(values), ""))
 
 
-def _check_each(each: int, levels: Levels) -> None:
-    """`each` systems must exist: the other properties need as many combinations of levels."""
-    most = math.prod(map(_number, levels.values())) // max(map(_number, levels.values()))
-    if each > most:
-        raise ValueError(f"each = {each}, but the other properties have only {most} combinations of levels")
+def _check_each(each: int, levels: Levels, of: Iterable[str] | None = None) -> None:
+    """`each` systems must exist: beside each of some properties, by default of all, the others need as many levels."""
+    count = {name: _number(value) for name, value in levels.items()}
+    for name in count if of is None else of:
+        if each > (most := math.prod(count.values()) // count[name]):
+            raise ValueError(f"each = {each}, but beside {name!r} there are only {most} combinations of levels")

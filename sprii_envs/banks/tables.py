@@ -230,6 +230,12 @@ def _by_episode(given: dict[str, NDArray[Any]], ids: NDArray[Any], name: str) ->
     known = given.pop("episode", None)
     if known is None:
         raise StoreError(f"{name}: labels by episode need a column 'episode'; given: {', '.join(given)}")
+    for column, values in given.items():
+        if len(values) != len(known):
+            raise StoreError(f"{name}: labels have {len(known)} episodes and {len(values)} values of {column!r}")
+    if len(twice := np.unique(known)) < len(known):
+        again = [value for value in twice.tolist() if np.count_nonzero(known == value) > 1]
+        raise StoreError(f"{name}: labels name the episode {again[0]!r} more than once; legal: once each")
     order = np.argsort(known)
     at = order[np.searchsorted(known, ids, sorter=order).clip(max=len(known) - 1)]
     if (lacking := known[at] != ids).any():

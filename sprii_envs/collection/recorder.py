@@ -70,7 +70,7 @@ class Recorder:
             "rollout": count_rollouts(labels),
             "length": self.length,
         }
-        taken = {*columns, "ending"}
+        taken = {*columns, "ending", "split"}
         for name, first in systems[0].values.items():
             if not isinstance(first, bool | int | float | str):
                 continue  # no label, as an array; the system's label has it

@@ -34,7 +34,9 @@ def in_space(value: Any, space: gym.Space[Any], name: str, batch: int | None = N
     return cast
 
 
-def legal_action(action: Any, space: gym.Space[Any], batch: int | None = None) -> Any:
+def legal_action(
+    action: Any, space: gym.Space[Any], batch: int | None = None, whose: str = "the policy's action"
+) -> Any:
     """What a policy did in the type of its space, one or `batch` of them; ValueError where that does not hold it."""
     actions = in_space(action, space, "actions", batch)
     if isinstance(space, gym.spaces.Box):
@@ -42,7 +44,7 @@ def legal_action(action: Any, space: gym.Space[Any], batch: int | None = None) -
     else:
         legal = all(space.contains(one) for one in (actions[None] if batch is None else actions))
     if not legal:
-        raise ValueError(f"the policy's action {_few(action)} is not in {space}: let it clip its actions")
+        raise ValueError(f"{whose} {_few(action)} is not in {space}: clip it to the space's bounds")
     return actions[()]  # one of Discrete as a scalar: an array cannot be the key of a table
 
 

@@ -90,7 +90,7 @@ class Native(Batch):
         """All slots in one reset."""
         if first:
             drawn = items[0] is None
-            self.chosen = None if drawn else [s if isinstance(s, str | System) else System(s) for s in items]
+            self.chosen = None if drawn else [self._system(item) for item in items]
         options = None if self.chosen is None else {"system": self.chosen}
         observations, info = self.env.reset(seed=seeds, options=options)
         if self.chosen is None:  # an autoreset draws another system, after which "same" would be the wrong one
@@ -98,6 +98,10 @@ class Native(Batch):
         names = self.slots.persistent_properties.names
         systems = zip(self.slots.system_ids, self.slots.values.tolist(), strict=True)
         return observations, [(Told(id, dict(zip(names, values, strict=True))), info) for id, values in systems]
+
+    def _system(self, item: Any) -> str | System:
+        properties = self.slots.persistent_properties
+        return item if isinstance(item, str | System) else System(properties.mapping(properties.array(item)))
 
     def go_on(self, ended: NDArray[np.bool_], observations: Any) -> Any:
         """Slots that do not reset by themselves are."""

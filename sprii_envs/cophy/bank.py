@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs import files
-from sprii_envs.arguments import choice, instance, integer, shown
+from sprii_envs.arguments import choice, instance, integer, integer_array, shown
 from sprii_envs.banks import RecordedBank, Store, StoreError
 from sprii_envs.banks.generated import Progress, build_generated
 from sprii_envs.checks import whole
@@ -132,7 +132,9 @@ def frames(store: Store, rows: ArrayLike, video: str, times: ArrayLike | None, s
 def _entries(store: Store, column: str, rows: ArrayLike, times: ArrayLike | None) -> NDArray:
     """Entries (N, T, *item) of a column."""
     at = _rows(store, rows)
-    when = np.arange(FRAMES[scene_of(store)]) if times is None else np.asarray(times)
+    when = np.arange(FRAMES[scene_of(store)]) if times is None else integer_array("times", times)
+    if when.ndim not in (1, 2) or (when.ndim == 2 and len(when) != len(at)):
+        raise ValueError(f"times has shape {when.shape}; legal: (T,), or ({len(at)}, T), those of each row")
     when = np.broadcast_to(when, (len(at), when.shape[-1]))
     episodes = np.repeat(store.table["episode"][at], when.shape[1])
     found = store.windows(column, episodes, when.ravel(), 1)

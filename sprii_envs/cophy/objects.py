@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from sprii_envs.arguments import choice
+from sprii_envs.checks import is_integer
 
 SCENES: tuple[str, ...] = ("balls", "collision", "blocktower")
 OBJECTS: Mapping[str, tuple[int, ...]] = {"balls": (2, 3, 4, 5, 6), "collision": (2,), "blocktower": (3, 4)}
@@ -78,7 +79,7 @@ Slots without an object are zero throughout.
 def env_id(scene: str, objects: int) -> str:
     """The registered environment of a scene with so many objects; ValueError for a scene or a number that is none."""
     choice("scene", scene, legal=SCENES)
-    if isinstance(objects, bool) or objects not in OBJECTS[scene]:
+    if not is_integer(objects) or objects not in OBJECTS[scene]:
         raise ValueError(f"objects of {scene} is {objects!r}; legal: {', '.join(map(str, OBJECTS[scene]))}")
     usual = {"balls": 4, "collision": 2, "blocktower": 3}[scene]
     return f"sprii/CoPhy{scene.capitalize()}{'' if objects == usual else objects}-v0"

@@ -171,7 +171,14 @@ def import_cophy(
         "splits": {split: files.checksum(file) for split, file in lists.items()},
     }
     size = len(sources) * FRAMES[scene] * sum(spec.entry_bytes for spec in columns.values())
-    return record_episodes(path, columns, origin, len(sources), size, episodes, progress)
+    bank = record_episodes(path, columns, origin, len(sources), size, episodes, progress)
+    if not drop and (dropped := bank.notes.get("dropped")):  # it was finished by a call that drops
+        name, why = next(iter(dropped.items()))
+        raise PublishedError(
+            f"{files.absolute(path)} lacks {len(dropped)} examples, such as {name}: {why}; legal: damaged='drop' "
+            "(--drop), with which it was made, or another path"
+        )
+    return bank
 
 
 def _lists(layout: Layout, splits: files.StrPath | Mapping[str, files.StrPath] | None) -> dict[str, Path]:
@@ -291,8 +298,9 @@ def _array(file: Path, shapes: Sequence[tuple[int, ...]]) -> NDArray[np.float32]
         found = np.load(file, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise PublishedError(f"{file} is missing") from None
-    except Exception as error:  # NumPy raises nearly anything for a damaged file
-        raise PublishedError(f"{file} cannot be read as an array: {error}") from error
+    except Exception as error:  # NumPy raises nearly anything for a damaged file, and advises to unpickle it
+        reason = "it holds Python objects, which are never read" if "pickle" in str(error) else error
+        raise PublishedError(f"{file} cannot be read as an array: {reason}") from error
     if not isinstance(found, np.ndarray) or found.shape not in shapes or found.dtype.kind not in "fiu":
         told = f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else "an archive"
         raise PublishedError(f"{file} is {told}, expected numbers of shape {' or '.join(map(str, shapes))}")

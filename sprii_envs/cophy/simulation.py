@@ -68,7 +68,8 @@ class Pairs(NamedTuple):
     gravity: Array
     """(N, 3) m/s²."""
     explanations: tuple[str, ...]
-    """What was done between the two, in words: `move color=red by=0.71,-0.20,0.00`."""
+    """What was done between the two, in words: `move color=red by=0.7100,-0.2000,0.0000`, `velocity color=red to=…` or
+    `remove color=red`."""
 
 
 def simulate(

@@ -53,7 +53,8 @@ class _OfWorld:
         legal = _constants(world)
         for name in constants:
             if name not in legal:
-                raise unknown_name(f"argument of {world.name}", name, (*_ARGUMENTS, *legal))
+                own = ("num_envs", "max_episode_steps", "autoreset_mode") if isinstance(self, SpriiVectorEnv) else ()
+                raise unknown_name(f"argument of {world.name}", name, (*_ARGUMENTS, *own, *legal))
         return world(**constants)
 
 

@@ -11,7 +11,7 @@ Every row is integrated with steps of its own, so its bits do not depend on whic
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.arguments import integer, number, shown
+from sprii_envs.arguments import integer, integer_array, number, real_array
 
 Array = NDArray[np.float64]
 
@@ -35,10 +35,11 @@ def modes(seed: int, viscosity: ArrayLike, case: ArrayLike) -> tuple[Array, Arra
     its mean is 0.
 
     Raises:
-        ValueError: for a seed that is negative or too large, or for viscosities and cases of several lengths.
+        ValueError: for a seed or case that is negative or too large, a ν that is negative or not finite, or for
+            viscosities and cases of several lengths.
     """
     seed = integer("seed", seed, most=2**63 - 1)
-    nu, cases = np.atleast_1d(np.asarray(viscosity, np.float64), np.asarray(case, np.int64))
+    nu, cases = np.atleast_1d(real_array("viscosity", viscosity, least=0.0), integer_array("case", case))
     if nu.ndim > 1 or cases.ndim > 1 or len({len(nu), len(cases)} - {1}) > 1:
         raise ValueError(
             f"viscosity has shape {np.shape(viscosity)} and case {np.shape(case)}; legal: numbers, or one of each a row"
@@ -85,11 +86,9 @@ def solve(start: Array, viscosity: ArrayLike, *, frames: int = 101, duration: fl
         raise ValueError(f"start has shape {np.shape(start)}; legal: (N, cells), 8 cells at least")
     if not np.isfinite(u).all():
         raise ValueError("start is not finite: it holds NaN or infinity; legal: finite numbers")
-    nu = np.asarray(viscosity, np.float64)
+    nu = real_array("viscosity", viscosity, least=0.0)
     if nu.shape not in ((), (len(u),)):
         raise ValueError(f"viscosity has shape {nu.shape}; legal: a number, or one for each of {len(u)} fields")
-    if not (np.isfinite(nu) & (nu >= 0.0)).all():
-        raise ValueError(f"viscosity is {shown(viscosity)}; legal: finite numbers >= 0")
     nu = np.broadcast_to(nu, len(u))
     n, cells = u.shape
     dx, each = LENGTH / cells, duration / (frames - 1)
@@ -163,7 +162,7 @@ def _outflow(u: Array) -> Array:
 
 def stored(fields: Array, points: int = 401) -> NDArray[np.float32]:
     """What a bank keeps of fields (N, T, cells): every (cells / (points − 1))-th cell and the first again, float32."""
-    every, rest = divmod(fields.shape[-1], points - 1)
+    every, rest = divmod(fields.shape[-1], integer("points", points, least=2) - 1)
     if rest or every < 1:
         raise ValueError(f"points is {points}; legal: one more than a divisor of the {fields.shape[-1]} cells")
     kept = fields[..., ::every]

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.arguments import choice, integer, number, numbers, shown
+from sprii_envs.arguments import choice, integer, integer_array, number, numbers, real_array, shown
 
 Array = NDArray[np.float64]
 Change = Callable[[Array], Array]
@@ -55,7 +55,7 @@ def initial(seed: int, case: ArrayLike, side: int = SIDE) -> Array:
     seed, side = integer("seed", seed, most=2**64 - 1), integer("side", side, least=8, most=4 * SIDE)
     if side % 2:
         raise ValueError(f"side is {side}; legal: even numbers")
-    cases = np.atleast_1d(np.asarray(case, np.int64))
+    cases = np.atleast_1d(integer_array("case", case))
     most = max(side, SIDE)
     out = np.empty((len(cases), 2, side, side))
     wave = np.fft.fftfreq(side, 1.0 / side)
@@ -69,6 +69,12 @@ def initial(seed: int, case: ArrayLike, side: int = SIDE) -> Array:
         real, imaginary = rng.standard_normal((2, 2, most, most))[:, :, kept[:, None], kept]
         out[row] = np.fft.ifft2(side**2 * amplitude * (real + 1j * imaginary)).real
     return out
+
+
+def step_of(each: float, solver: Solver, step: float | None = None) -> float:
+    """What a solver steps by: the longest time up to `step`, by default its own, that divides `each` between frames."""
+    longest = STEPS[choice("solver", solver, legal=STEPS)] if step is None else number("step", step, above=0.0)
+    return each / int(np.ceil(each / longest - 1e-9))
 
 
 def solve(
@@ -95,37 +101,34 @@ def solve(
     """
     frames, duration = integer("frames", frames, least=2), number("duration", duration, above=0.0)
     choice("solver", solver, legal=STEPS)
-    longest = STEPS[solver] if step is None else number("step", step, above=0.0)
     fields = np.array(start, np.float64)
     if fields.ndim != 4 or fields.shape[1] != 2 or fields.shape[2] != fields.shape[3]:
         raise ValueError(f"start has shape {np.shape(start)}; legal: (N, 2, side, side)")
     if not np.isfinite(fields).all():
         raise ValueError("start is not finite: it holds NaN or infinity; legal: finite numbers")
-    told = np.asarray(parameters, np.float64)
+    told = real_array("parameters", parameters)
     if told.shape not in ((2,), (len(fields), 2)):
         raise ValueError(
             f"parameters have shape {told.shape}; legal: pairs (k, beta), shape (2,) or ({len(fields)}, 2), one for "
             "each start"
         )
-    if not np.isfinite(told).all() or (told[..., 1] < 0.0).any():
+    if (told[..., 1] < 0.0).any():
         raise ValueError(f"parameters are {shown(parameters)}; legal: finite pairs (k, beta), beta >= 0")
     told = np.broadcast_to(told, (len(fields), 2))
     if len(numbers("diffusion", diffusion, least=0.0)) != 2:
         raise ValueError(f"diffusion is {diffusion}; legal: D_u and D_v")
-    each = duration / (frames - 1)
-    count = int(np.ceil(each / longest - 1e-9))
+    dt = step_of(duration / (frames - 1), solver, step)
+    count = round(duration / (frames - 1) / dt)
     out = np.empty((len(fields), frames, *fields.shape[1:]))
     out[:, 0] = fields
     for first in range(0, len(fields), _ROWS):
         rows = slice(first, first + _ROWS)
         now, k, beta = fields[rows], told[rows, 0, None, None], told[rows, 1, None, None]
-        advance = SOLVERS[solver](fields.shape[-1], k, beta, each / count, diffusion)
+        advance = SOLVERS[solver](fields.shape[-1], k, beta, dt, diffusion)
         for frame in range(1, frames):
             now = advance(now, count)
             if not np.isfinite(now).all():
-                raise FloatingPointError(
-                    f"the fields ran away before frame {frame}; take a shorter step than {longest}"
-                )
+                raise FloatingPointError(f"the fields ran away before frame {frame}; take a shorter step than {dt:.4g}")
             out[rows, frame] = now
     return out
 

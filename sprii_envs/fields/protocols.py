@@ -245,13 +245,18 @@ class FHNProtocol(FieldProtocol):
         return solved.astype(np.float32)
 
     @property
+    def _step(self) -> float:
+        """What `fhn.solve` takes."""
+        return fhn.step_of(self.duration / (self.frames - 1), self.solver, self.step)
+
+    @property
     def origin(self) -> dict[str, Any]:
         """Told in the manifest."""
         return {
             "kind": "generated",
             "equation": "fhn",
             "protocol": asdict(self),
-            "solver": f"{self.solver}, step {self.step or fhn.STEPS[self.solver]:g}, stencil of nine points; float64",
+            "solver": f"{self.solver}, step {self._step:.4g}, stencil of nine points; float64",
             "ours": ["random numbers of the initial fields", *(["solver"] if self.solver != "rk4" else [])],
         }
 

@@ -11,7 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,9 @@ def import_burgers(
         for case in cases
     ]
     used = dict.fromkeys(shard.path for _, shard, *_ in parts)
-    origin = _origin("burgers", root, used) | {"left_out": sorted(s.path.name for nu, s in truth if s.path not in used)}
+    origin = _origin("burgers", root, used, layout) | {
+        "left_out": sorted(s.path.name for nu, s in truth if s.path not in used)
+    }
     return _record(path, layout, origin, episodes, progress)
 
 
@@ -142,7 +144,7 @@ def import_fhn(
         (fhn_labels(e["k"], e["beta"], e["case"], e["split"]), lambda pair=pair: _pair(pair, shape))
         for e, pair in zip(plan, pairs, strict=True)
     ]
-    origin = _origin("fhn", root, [file for pair in pairs for file in pair])
+    origin = _origin("fhn", root, [file for pair in pairs for file in pair], layout)
     return _record(path, layout, origin, episodes, progress)
 
 
@@ -153,9 +155,11 @@ def _folder(source: files.StrPath) -> Path:
     return root
 
 
-def _origin(equation: str, root: Path, used: Sequence[Path] | Mapping[Path, Any]) -> dict[str, Any]:
+def _origin(
+    equation: str, root: Path, used: Sequence[Path] | Mapping[Path, Any], layout: BurgersProtocol | FHNProtocol
+) -> dict[str, Any]:
     sums = {file.relative_to(root).as_posix(): files.checksum(file) for file in used}
-    return {"kind": "published", "equation": equation, "files": sums}
+    return {"kind": "published", "equation": equation, "layout": asdict(layout), "files": sums}
 
 
 def _record(

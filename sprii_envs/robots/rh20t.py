@@ -122,6 +122,13 @@ def import_rh20t(
 
     def episodes(recording: Recording) -> Episodes:
         done = {row["example"] for row in recording.rows}
+        for row in recording.rows:  # of a run that was stopped: a scene mended since may have changed who is where
+            if row["split"] != splits.get(row["system"]):
+                raise StoreError(
+                    f"{files.absolute(path)}: {row['system']} was read into the split {row['split']}, and is of "
+                    f"{splits.get(row['system'], 'none')} now: the scenes in {folder} have changed; remove the bank "
+                    "and import it anew"
+                )
         left = [name for name in chosen if name not in done]
         with closing(in_order(read_one, left, min(workers, max(1, len(left))))) as read:
             for name, found in zip(left, read, strict=True):

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.arguments import check, integer, integers, number
+from sprii_envs.arguments import check, choice, integer, integers, number
 from sprii_envs.banks import StreamSpec
 from sprii_envs.banks.generated import Arrays, GeneratedProtocol, Labels
 from sprii_envs.robots.baxter import (
@@ -77,6 +77,7 @@ class Nuisance(NamedTuple):
 
 def pressed(shape: str, depth: ArrayLike, left: ArrayLike, right: ArrayLike) -> Array:
     """Integral from left to right of what an object is pressed in by, mm², where its middle is by `depth`, mm."""
+    choice("shape", shape, legal=HARDNESS)
     depth = np.maximum(np.asarray(depth, np.float64), 0.0)
     half = np.full_like(depth, HALF_WIDTH) if shape == "cube" else np.sqrt(2.0 * RADIUS * depth)
     a, b = np.clip(left, -half, half), np.clip(right, -half, half)

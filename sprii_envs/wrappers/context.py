@@ -6,11 +6,12 @@ from typing import Any, NamedTuple, TypeGuard
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.error import ResetNeeded
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
-from sprii_envs.arguments import MANY, integer
+from sprii_envs.arguments import MANY, flag, integer
 from sprii_envs.checks import reals
 from sprii_envs.properties import PersistentProperties, unknown_name
 from sprii_envs.vector import SpriiVectorEnv
@@ -76,6 +77,8 @@ def _source(
     single: bool,
 ) -> _Values | _Codes | _Encoded:
     """What the arguments of `ContextObservation` mean; ValueError if they mean nothing."""
+    if not flag("normalise", normalise) and (callable(context) or isinstance(context, Mapping)):
+        raise ValueError("normalise = False: it belongs to values of properties, and context is an encoder or codes")
     if callable(context):
         history = None if history is None else integer("an encoder's history", history, least=1, most=MANY)
         return _Encoded(context, integer("an encoder's size", size, least=1, most=MANY), history, single)
@@ -212,6 +215,16 @@ def _properties(env: Any) -> PersistentProperties:
         raise ValueError(f"ContextObservation needs an environment with persistent properties, got {env}") from e
 
 
+def _kind(source: _Values | _Codes | _Encoded) -> str:
+    """What the context is made of, as far as it can be compared with that of another process."""
+    if isinstance(source, _Values):
+        names = ", ".join(source.properties.names[column] for column in source.columns)
+        return f"values of {names or 'nothing'}" + ("" if source.normalise else ", as they are")
+    if isinstance(source, _Codes):
+        return f"codes of size {source.size}"
+    return f"an encoder's codes of size {source.size}, of {source.history or 'all'} transitions"
+
+
 class ContextObservation(gym.Wrapper[Any, Array, Any, Array], RecordConstructorArgs):
     """Puts what persists in the system, known or inferred, into the observation.
 
@@ -252,32 +265,40 @@ class ContextObservation(gym.Wrapper[Any, Array, Any, Array], RecordConstructorA
         sees_resets(env, "ContextObservation")
         self._source = _source(context, size, history, normalise, _properties(env), single=True)
         self.observation_space = _context_space(env.observation_space, self._source)
-        self._context = np.zeros(self._source.size, np.float32)
+        self._context: NDArray[np.float32] | None = np.zeros(self._source.size, np.float32)
         self._history: _History | None = None
 
+    @property
+    def context_kind(self) -> str:
+        """What the context is made of."""
+        return _kind(self._source)
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode, with the context of its system."""
+        """Begin an episode, with the context of its system; where it has none, steps raise ResetNeeded."""
         observation, info = self.env.reset(seed=seed, options=options)
-        source = self._source
+        self._context, source = None, self._source  # of the system before, until this one's is known
         if isinstance(source, _Encoded):
             self._history = _History.begin(observation[None], self.action_space.shape or ())
-            self._context = self._history.encode(_FIRST, source)[0]
+            self._context = context = self._history.encode(_FIRST, source)[0]
         else:
             id, values = said(info, "system_id", "ContextObservation"), said(info, "persistent", "ContextObservation")
-            self._context = source([id], values[None])[0]
-        return _merge(self.env.observation_space, observation, self._context), info
+            self._context = context = source([id], values[None])[0]
+        return _merge(self.env.observation_space, observation, context), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step, with the context of the present system or of the longer history."""
+        if self._context is None:
+            raise ResetNeeded(_UNKNOWN)
         observation, reward, terminated, truncated, info = self.env.step(action)
-        source = self._source
+        context, source = self._context, self._source
         if isinstance(source, _Encoded) and self._history is not None:
             self._history = self._history.then(observation[None], np.asarray(action)[None], source.history)
-            self._context = self._history.encode(_FIRST, source)[0]
-        return _merge(self.env.observation_space, observation, self._context), reward, terminated, truncated, info
+            self._context = context = self._history.encode(_FIRST, source)[0]
+        return _merge(self.env.observation_space, observation, context), reward, terminated, truncated, info
 
 
 _FIRST = np.zeros(1, np.intp)
+_UNKNOWN = "the context of the system that runs could not be told: call reset()"
 
 
 class VectorContextObservation(VectorInner):
@@ -300,20 +321,30 @@ class VectorContextObservation(VectorInner):
         self._source = _source(context, size, history, normalise, _properties(env), single=False)
         super().__init__(env, _context_space(env.single_observation_space, self._source))
         self._over = np.zeros(self.num_envs, np.bool_)  # episodes that ended in the latest step; replaced, as _context
-        self._context = np.zeros((self.num_envs, self._source.size), np.float32)
+        self._context: NDArray[np.float32] | None = np.zeros((self.num_envs, self._source.size), np.float32)
         self._history: _History | None = None
 
+    @property
+    def context_kind(self) -> str:
+        """What the context is made of."""
+        return _kind(self._source)
+
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin episodes, with the contexts of their systems."""
+        """Begin episodes, with the contexts of their systems; where one has none, steps raise ResetNeeded."""
         mask = options.get("reset_mask") if isinstance(options, Mapping) else None  # Gymnasium's vectors pop it
+        if mask is not None:
+            self._known()
         observations, infos = self.env.reset(seed=seed, options=options)
         fresh = np.ones(self.num_envs, np.bool_) if mask is None else np.array(mask)
+        if self._context is None:
+            self._context = np.zeros((self.num_envs, self._source.size), np.float32)
         self._over = self._over & ~fresh
         self._begin(np.flatnonzero(fresh), observations, infos)
-        return self._merged(observations, self._context), infos
+        return self._merged(observations, self._known()), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """One step of every slot; an ended episode's `final_obs` has the context of the system it ran in."""
+        self._known()
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         done = terminated | truncated
         rows, last = self._last(done, infos)
@@ -330,25 +361,33 @@ class VectorContextObservation(VectorInner):
             going = np.flatnonzero(~waited)
             self._put(going, self._history.encode(going, source))
         if len(rows):
-            infos["final_obs"] = final_observations(self._merged(last, self._context[rows]), rows, self.num_envs)
+            infos["final_obs"] = final_observations(self._merged(last, self._known()[rows]), rows, self.num_envs)
         self._begin(rows if len(rows) else np.flatnonzero(waited), observations, infos)
-        return self._merged(observations, self._context), rewards, terminated, truncated, infos
+        return self._merged(observations, self._known()), rewards, terminated, truncated, infos
 
     def _begin(self, rows: NDArray[np.intp], observations: Any, infos: Mapping[str, Any]) -> None:
         """New contexts in the slots whose episodes begin."""
         source = self._source
         if not len(rows):
             return
+        before, self._context = self._known(), None  # of the systems before, until these ones' are known
         if isinstance(source, _Encoded):
             if self._history is None:
                 self._history = _History.begin(observations, self.single_action_space.shape or ())
             self._history = self._history.restart(rows, observations)
-            self._put(rows, self._history.encode(rows, source))
+            found = self._history.encode(rows, source)
         else:
-            self._put(rows, source(of_slots(infos, "system_id", rows).tolist(), of_slots(infos, "persistent", rows)))
+            found = source(of_slots(infos, "system_id", rows).tolist(), of_slots(infos, "persistent", rows))
+        self._context = before
+        self._put(rows, found)
+
+    def _known(self) -> NDArray[np.float32]:
+        if self._context is None:
+            raise ResetNeeded(f"{_UNKNOWN} of all slots")
+        return self._context
 
     def _put(self, rows: NDArray[np.intp], contexts: NDArray[np.float32]) -> None:
-        self._context = self._context.copy()  # a snapshot may hold the old one
+        self._context = self._known().copy()  # a snapshot may hold the old one
         self._context[rows] = contexts
 
     def _merged(self, observations: Any, contexts: NDArray[np.float32]) -> Any:

@@ -219,7 +219,7 @@ class PersistentEnv(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         space, n = self.observation_space, len(values)
         if space.shape is None or space.dtype is None:
             raise ValueError(f"counterfactual needs observations that are one array, got {space}")
-        actions = [legal_action(action, self.action_space) for action in actions]  # type: ignore[union-attr]
+        actions = [legal_action(action, self.action_space, whose="the action") for action in actions]  # type: ignore[union-attr]
         observations = np.zeros((n, len(actions) + 1, *space.shape), space.dtype)  # type: ignore[arg-type]
         observations[:, 0] = in_space(self._shown, space, "observations")
         rewards, lengths = np.zeros((n, len(actions))), np.full(n, len(actions), np.int64)

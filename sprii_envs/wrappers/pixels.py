@@ -9,6 +9,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from sprii_envs.arguments import flag
 from sprii_envs.core import SpriiEnv
 from sprii_envs.vector import SpriiVectorEnv
 from sprii_envs.wrappers.common import Array, VectorObservation
@@ -16,9 +17,12 @@ from sprii_envs.wrappers.common import Array, VectorObservation
 # --- the causal frame difference ---
 
 
-def _pixels(space: spaces.Space[Any], wrapper: str) -> spaces.Box:
-    if isinstance(space, spaces.Box) and len(space.shape) == 3 and space.shape[-1] == 2:
-        return space
+def _pixels(space: spaces.Space[Any], wrapper: str, *, either: bool = False) -> spaces.Box:
+    """The space of pixels, with `either` also as (2, H, W) floats; ValueError for any other."""
+    if isinstance(space, spaces.Box) and len(space.shape) == 3:
+        first = either and space.shape[0] == 2 and space.dtype == np.float32
+        if first or space.shape[-1] == 2:
+            return space
     raise ValueError(f'{wrapper} needs pixel observations (H, W, 2), obs_type="pixels", got {space}')
 
 
@@ -61,7 +65,7 @@ class TemporalDifference(gym.ObservationWrapper[Array, Array, Array], RecordCons
         RecordConstructorArgs.__init__(self, channels_first=channels_first)
         gym.ObservationWrapper.__init__(self, env)
         self.observation_space = _difference_space(env.observation_space, channels_first)
-        self.channels_first = channels_first
+        self.channels_first = flag("channels_first", channels_first)
 
     def observation(self, observation: Array) -> Array:
         """One observation, transformed."""
@@ -74,7 +78,7 @@ class VectorTemporalDifference(VectorObservation):
     def __init__(self, env: VectorEnv[Any, Any, Any], channels_first: bool = False) -> None:
         """`env` observes pixels."""
         super().__init__(env, _difference_space(env.single_observation_space, channels_first))
-        self.channels_first = channels_first
+        self.channels_first = flag("channels_first", channels_first)
 
     def observations(self, observations: Array) -> Array:
         """Observations of all slots, transformed."""
@@ -91,7 +95,7 @@ class VectorTemporalDifference(VectorObservation):
 def _state_space(env: Any, pixels: spaces.Space[Any], both: bool) -> spaces.Space[Any]:
     if not isinstance(env.unwrapped, SpriiEnv | SpriiVectorEnv):
         raise ValueError(f"StateObservation needs an environment of sprii_envs (vectors: a native one), got {env}")
-    _pixels(pixels, "StateObservation")
+    _pixels(pixels, "StateObservation", either=True)
     low, high = env.unwrapped.world.observation_bounds
     state = spaces.Box(low, high, dtype=np.float32)
     return spaces.Dict({"pixels": pixels, "state": state}) if both else state
@@ -101,7 +105,8 @@ class StateObservation(gym.ObservationWrapper[Any, Array, Array], RecordConstruc
     """The state observation of an environment that observes pixels, instead of them or beside them.
 
     The observation is what `obs_type="state"` gives, float32 (O,); with `both=True` it is
-    `{"pixels": (H, W, 2), "state": (O,)}`. ValueError if the environment does not observe pixels.
+    `{"pixels": (H, W, 2), "state": (O,)}`, the pixels as they were observed. ValueError if the
+    environment does not observe pixels.
     """
 
     def __init__(self, env: gym.Env[Any, Any], both: bool = False) -> None:
@@ -109,7 +114,7 @@ class StateObservation(gym.ObservationWrapper[Any, Array, Array], RecordConstruc
         RecordConstructorArgs.__init__(self, both=both)
         gym.ObservationWrapper.__init__(self, env)
         self.observation_space = _state_space(env, env.observation_space, both)
-        self.both = both
+        self.both = flag("both", both)
 
     def observation(self, observation: Array) -> Any:
         """One observation, transformed."""
@@ -124,7 +129,7 @@ class VectorStateObservation(VectorObservation):
     def __init__(self, env: VectorEnv[Any, Any, Any], both: bool = False) -> None:
         """`env` observes pixels, as they are or as their `VectorTemporalDifference`."""
         super().__init__(env, _state_space(env, env.single_observation_space, both))
-        self.both = both
+        self.both = flag("both", both)
 
     def observations(self, observations: Array) -> Any:
         """Observations of all slots, transformed."""

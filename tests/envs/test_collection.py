@@ -393,7 +393,7 @@ def test_observations_that_are_not_of_their_space(shown, space, message):
     [
         (None, r"actions must be numbers of shape \(2,\), .* got None"),
         ([5.0, 1.0, 0.0], r"actions must be numbers of shape \(2,\)"),
-        ([5.0, 1.0], "action .*5.* is not in Box.*clip its actions"),
+        ([5.0, 1.0], "the policy's action .*5.* is not in Box.*clip it to the space's bounds"),
         ([np.nan, 0.0], "action .*nan.* is not in Box"),
     ],
 )

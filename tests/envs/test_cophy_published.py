@@ -149,6 +149,12 @@ def test_videos_are_kept_as_pixels_of_a_size_of_ones_own(tmp_path):
         assert np.abs(half - expected.reshape(15, 28, 2, 28, 2, 3).mean(axis=(2, 4))).max() <= 1.0
     with pytest.raises(ValueError, match="size is 112; legal: 1 to 56"):
         cophy.frames(bank, [0], "ab", [0], 112)
+    for times, said in (
+        (5, r"times has shape \(\)"),
+        ([[0], [1], [2]], r"times has shape \(3, 1\); legal: \(T,\), or \(1"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            cophy.frames(bank, [0], "ab", times, 28)
 
 
 def test_pictures_are_made_smaller_by_averaging_areas():
@@ -261,7 +267,7 @@ DAMAGE = [
     (lambda root: STATES(root).unlink(), "cd/states.npy is missing"),
     (lambda root: STATES(root).write_bytes(STATES(root).read_bytes()[:900]), "states.npy cannot be read as an array"),
     (lambda root: STATES(root).write_bytes(b"PK\x03\x04"), "states.npy cannot be read as an array"),
-    (lambda root: STATES(root).write_bytes(b"\x80\x04N."), "states.npy cannot be read as an array: .*pickled"),
+    (lambda root: STATES(root).write_bytes(b"\x80\x04N."), "states.npy cannot be read as an array: it holds Python objects, which are never read"),
     (lambda root: STATES(root).write_bytes(b""), "cd/states.npy cannot be read as an array"),
     (changed(STATES, lambda a: a[:29]), r"is float64 of shape \(29, 9, 13\), expected numbers of shape \(30, 3"),
     (changed(STATES, lambda a: a[:, :4]), r"of shape \(30, 4, 13\), expected"),
@@ -299,6 +305,8 @@ def test_damage_is_one_error_or_a_listed_drop(tmp_path, damage, said):
     assert list(bank.notes["dropped"]) == ["00001"]
     assert re.search(said, bank.notes["dropped"]["00001"])
     check(bank, "balls")
+    with pytest.raises(PublishedError, match=r"lacks 1 examples, such as 00001: .*; legal: damaged='drop'"):
+        read(root, tmp_path / "bank")  # it is finished now, and not what is asked for
 
 
 @pytest.mark.parametrize("kind", ["flipped", "zeroed"])

@@ -444,8 +444,13 @@ def test_an_import_is_a_bank_of_the_same_entries_and_goes_on_after_a_stop(export
     assert whole(small, "observation.images.cam", 0).shape == (5, 8, 8, 3)
     numbers = import_lerobot(exported[0], tmp_path / "numbers", videos=False)
     assert not [column for column in numbers.columns if "images" in column]
+    for path, videos in ((tmp_path / "bank", False), (tmp_path / "numbers", True)):
+        with pytest.raises(StoreError, match="holds another bank"):
+            import_lerobot(exported[0], path, videos=videos)
     with pytest.raises(ValueError, match="exclude each other"):
         import_lerobot(exported[0], tmp_path / "none", videos=False, size=8)
+    with pytest.raises(ValueError, match="videos is 'no'; legal: True, False"):
+        import_lerobot(exported[0], tmp_path / "none", videos="no")  # type: ignore[arg-type]
 
 
 def test_usual_videos_differ_by_little(tmp_path):

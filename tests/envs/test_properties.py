@@ -181,6 +181,9 @@ def test_sets_refuse_bad_shapes_values_and_repeated_ids():
             System({"drag": bad})
     with pytest.raises(ValueError, match="property 'drag' is given by numbers"):
         SystemDistribution(BOTH, {"drag": ["1", "2"]})
+    for levels, shape in (([[1.0, 2.0], [3.0, 4.0]], r"\(2, 2\)"), (1.0, r"\(\)")):
+        with pytest.raises(ValueError, match=rf"property 'drag': levels have shape {shape}; legal: a list of numbers"):
+            SystemDistribution(BOTH, {"drag": levels})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="'drag' must be a number or shape"):
         BOTH.batch({"drag": ["1", "2"], "mass": 1.0}, 2)
     assert BOTH.batch({"drag": np.array([1, 2.5], object), "mass": 1}, 2).tolist() == [[1.0, 1.0], [2.5, 1.0]]

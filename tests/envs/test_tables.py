@@ -100,6 +100,11 @@ def test_other_names_and_labels_that_lie_elsewhere(make):
     assert store.table["system"].tolist() == [0, 1, 0, 1]
     assert store.table["mass"].tolist() == [1.0, 2.0, 3.0, 4.0]
     assert (store.columns, store.splits) == (("x",), ("train",))
+    twice = labels | {"episode": ["run3", "run2", "run1", "run3"]}
+    with pytest.raises(StoreError, match="labels name the episode 'run3' more than once"):
+        from_pandas(make(given), episode="run", labels=twice, columns=["x"])
+    with pytest.raises(StoreError, match="labels have 4 episodes and 1 values of 'system'"):
+        from_pandas(make(given), episode="run", labels=labels | {"system": [0]}, columns=["x"])
 
 
 def test_pictures_of_datasets():

@@ -164,3 +164,14 @@ def test_vectors_that_cannot_be_collected_from():
                 collect_related(processes, steps=4, **kwargs)
         finally:
             processes.close()
+
+
+def test_systems_are_rows_of_values_too():
+    rows = np.array([[1.0], [2.0]])
+    one = collect_related(gym.make("sprii/D-Clean-v0"), systems=rows, episodes_per_system=2, steps=5)
+    vector = gym.make_vec("sprii/D-Clean-v0", num_envs=2)
+    found = collect_related(vector, systems=rows, episodes_per_system=2, steps=5)
+    for table in (one.table, found.table):
+        assert table["drag"].tolist() == [1.0, 1.0, 2.0, 2.0]
+    with pytest.raises(ValueError, match="drag"):
+        collect_related(vector, systems=np.array([[-1.0]]), episodes_per_system=1, steps=5)

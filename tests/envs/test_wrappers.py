@@ -6,6 +6,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 
@@ -295,6 +296,22 @@ def test_systems_without_a_code_and_codes_of_the_wrong_shape_are_refused():
     env = ContextObservation(gym.make(PENDULUM, systems=SYSTEMS), {"a": [1.0]})
     with pytest.raises(ValueError, match="no code for system 'b'"):
         env.reset(options={"system": "b"})
+    with pytest.raises(ResetNeeded, match="the context of the system that runs could not be told"):
+        env.step([0.0])  # of the second system, whose context would be the first one's
+    env.reset(options={"system": "a"})
+    assert env.step([0.0])[0][-1] == 1.0
+    vector = VectorContextObservation(gym.make_vec(PENDULUM, num_envs=2, systems=SYSTEMS), {"a": [1.0]})
+    vector.reset(options={"system": ["a", "a"]})
+    with pytest.raises(ValueError, match="no code for system 'b'"):
+        vector.reset(options={"system": ["a", "b"]})
+    for call in (
+        lambda: vector.step(np.zeros((2, 1), np.float32)),
+        lambda: vector.reset(options={"reset_mask": np.array([True, False])}),
+    ):
+        with pytest.raises(ResetNeeded, match="could not be told: call reset\\(\\) of all slots"):
+            call()
+    vector.reset(options={"system": ["a", "a"]})
+    assert vector.step(np.zeros((2, 1), np.float32))[0][:, -1].tolist() == [1.0, 1.0]
     for wrong in (lambda o, a: np.zeros(3), lambda o, a: [np.nan, 0.0]):
         with pytest.raises(ValueError, match="finite code of size 2"):
             ContextObservation(gym.make(PENDULUM), wrong, size=2).reset(seed=0)
@@ -575,3 +592,54 @@ def test_infos_that_were_dropped_are_named(wrapper):
 
     with pytest.raises(ValueError, match=rf"^the info of a reset lacks 'system_id': put {wrapper.__name__} inside"):
         wrapper(Mute(gym.make(PENDULUM))).reset(seed=0)
+
+
+@pytest.mark.parametrize("make", [gym.make, lambda id, **kwargs: gym.make_vec(id, num_envs=2, **kwargs)])
+def test_a_state_beside_differences_with_the_channels_first(make):
+    single = make is gym.make
+    difference, state = (
+        (TemporalDifference, StateObservation) if single else (VectorTemporalDifference, VectorStateObservation)
+    )
+    env = state(difference(make(DRAG, obs_type="pixels", image_size=16), channels_first=True), both=True)
+    seen, _ = env.reset(seed=0)
+    plain, _ = make(DRAG, obs_type="state").reset(seed=0)
+    assert seen["pixels"].shape[-3:] == (2, 16, 16)
+    np.testing.assert_array_equal(seen["state"], plain)
+
+
+def test_what_is_no_flag_is_refused():
+    pixels = gym.make(DRAG, obs_type="pixels", image_size=16)
+    for make, name in (
+        (lambda: ContextObservation(gym.make(PENDULUM), normalise="no"), "normalise"),
+        (lambda: StateObservation(pixels, both="no"), "both"),
+        (lambda: TemporalDifference(pixels, channels_first=1), "channels_first"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} is .*; legal: True, False"):
+            make()
+    with pytest.raises(ValueError, match="normalise = False: it belongs to values of properties"):
+        ContextObservation(gym.make(PENDULUM, systems=SYSTEMS), CODES, normalise=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (
+            lambda env: env,
+            lambda env: gym.wrappers.TimeLimit(env.env, 10),
+            "a TimeLimit with max_episode_steps 200, here 10",
+        ),
+        (lambda e: ContextObservation(e, "mass"), lambda e: ContextObservation(e, "length"), "values of mass', here"),
+        (lambda e: RepeatSystem(e, 4), lambda e: RepeatSystem(e, 2), "a RepeatSystem with episodes 4, here 2"),
+    ],
+)
+def test_a_snapshot_is_of_wrappers_that_are_made_alike(one, other, said):
+    saved, there = one(gym.make(PENDULUM)), other(gym.make(PENDULUM))
+    saved.reset(seed=0)
+    there.reset(seed=1)
+    before = there.unwrapped.state.copy()
+    with pytest.raises(ValueError, match=said):
+        set_state(there, get_state(saved))
+    np.testing.assert_array_equal(there.unwrapped.state, before)
+    set_state(one(gym.make(PENDULUM)), get_state(saved))
+    older = {name: value for name, value in get_state(saved).items() if name != "made"}
+    set_state(one(gym.make(PENDULUM)), older)

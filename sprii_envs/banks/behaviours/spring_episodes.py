@@ -40,10 +40,10 @@ class SpringEpisodes:
     moving_turn: float = 0.8
 
     def __post_init__(self) -> None:
-        check(self, numbers, "amplitudes", "templates", least=0, most=1)
+        check(self, numbers, "amplitudes", "templates", least=0, most=1, some=True)
         check(self, number, "push", "moving_push", least=0, most=1)
         check(self, number, "moving_turn")
-        check(self, integers, "lengths", "pauses", least=1)
+        check(self, integers, "lengths", "pauses", least=1, some=True)
         check(self, integer, "query_length", "cold_anchor", "moving_anchor", least=1)
 
     def policy(

@@ -322,14 +322,16 @@ def import_lerobot(
     """
     store = LeRobotStore.open(root, labels, sealed=sealed)
     pictures = {name for name, feature in store._meta.features.items() if feature.kind != "number"}
+    videos = flag("videos", videos)
     if size is not None:
         size = integer("size", size, least=1)
-        if not flag("videos", videos):
+        if not videos:
             raise ValueError("size and videos=False exclude each other")
     names = [name for name in store.columns if videos or name not in pictures]
     source: Any = store if size is None else _Smaller(store, pictures, size)
     origin = {"kind": "lerobot", "robot": store.robot, "fps": store.fps, "size": size, "meta": _identity(store)}
     origin |= {COPY: store.origin} if store.origin else {}
+    origin |= {} if videos else {"videos": False}
     table = chosen(store, None, unseal=True)
     return copy_store(
         source, path, origin, table=table, columns=specs(source, names), sealed=store.sealed_splits, progress=progress

@@ -166,9 +166,13 @@ def test_the_papers_eligible_systems_by_the_audit(split):
         (lambda: Combinations(LEVELS, modulus=2, residues=(2,)), "residues must be among 0…1"),
         (lambda: Combinations(LEVELS, modulus=60, residues=(59,)), "number of combinations is 0; legal"),
         (lambda: draw(Combinations({"mass": 2})), "levels must name exactly the properties"),
-        (lambda: Interpolated(LEVELS, each=10), "each = 10, but the other properties have only 9"),
+        (
+            lambda: Interpolated(LEVELS, each=10),
+            "each = 10, but beside 'stiffness' there are only 9",
+        ),
         (lambda: Interpolated({"mass": 1, "drag": 1}), "at least 2 levels"),
         (lambda: Extrapolated(LEVELS, {"size": (1.0,)}), "beyond names \\['size'\\]"),
+        (lambda: Extrapolated(LEVELS, {"stiffness": (9e3,)}, each=10), "beside 'stiffness' there are only 9"),
         (lambda: Extrapolated(LEVELS, {}), "number of values beyond"),
         (lambda: Extrapolated(LEVELS, {"mass": (9.0, 9.0)}), "names a value twice"),
         (lambda: FactorialBlocks(LEVELS, 2, 5), "first < last"),
@@ -183,3 +187,7 @@ def test_the_papers_eligible_systems_by_the_audit(split):
 def test_illegal_populations(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_what_lies_beyond_needs_levels_of_the_others_alone():
+    assert Extrapolated(LEVELS, {"mass": (9.0,)}, each=12).each == 12  # of 3 drags and 4 stiffnesses

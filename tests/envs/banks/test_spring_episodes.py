@@ -97,3 +97,6 @@ def test_another_kind_and_illegal_parameters_are_refused():
     for name, value in wrong.items():
         with pytest.raises(ValueError, match=name):
             SpringEpisodes(**{name: value})
+    for name in ("templates", "amplitudes", "lengths", "pauses"):
+        with pytest.raises(ValueError, match=rf"{name} is \(\); legal: .* at least one"):
+            SpringEpisodes(**{name: ()})

@@ -136,8 +136,9 @@ def test_what_is_stored_has_both_ends_of_the_ring():
     kept = burgers.stored(fields, 5)
     assert kept.dtype == np.float32
     np.testing.assert_array_equal(kept[0, 0], [0, 4, 8, 12, 0])
-    with pytest.raises(ValueError, match="points is 7"):
-        burgers.stored(fields, 7)
+    for points in (7, 1, 0):
+        with pytest.raises(ValueError, match=f"points is {points}; legal"):
+            burgers.stored(fields, points)
 
 
 def test_viscosities_and_cases_are_one_a_row_or_one_of_all():
@@ -147,6 +148,11 @@ def test_viscosities_and_cases_are_one_a_row_or_one_of_all():
         ([0.1, 0.2], [1, 2, 3], r"viscosity has shape \(2,\) and case \(3,\); legal: numbers, or one of each a row"),
         ([[0.1]], 1, r"viscosity has shape \(1, 1\) and case \(\)"),
         (0.1, [[1, 2]], r"case \(1, 2\)"),
+        (0.1, [1.7], r"case is \[1.7\]; legal: integers >= 0"),
+        (0.1, -1, "case is -1; legal: integers >= 0"),
+        ("0.1", 1, "viscosity is '0.1'; legal: finite numbers >= 0"),
+        (np.nan, 1, "viscosity is nan"),
+        (True, 1, "viscosity is True"),
     ):
         with pytest.raises(ValueError, match=said):
             burgers.modes(0, nu, case)
@@ -160,6 +166,7 @@ def test_viscosities_and_cases_are_one_a_row_or_one_of_all():
         ({"viscosity": [[0.1]]}, r"viscosity has shape \(1, 1\)"),
         ({"start": np.zeros((1, 4))}, "8 cells at least"),
         ({"viscosity": -1.0}, "viscosity is -1.0"),
+        ({"viscosity": "0.1"}, "viscosity is '0.1'"),
         ({"frames": 1}, "frames is 1"),
         ({"duration": 0.0}, "duration is 0.0"),
     ],

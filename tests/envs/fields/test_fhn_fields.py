@@ -5,7 +5,7 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
-from sprii_envs.fields import fhn
+from sprii_envs.fields import FHNProtocol, fhn
 
 PAIR = (0.03, 0.20)
 
@@ -145,7 +145,8 @@ def test_the_systems_are_a_grid_of_25():
         ({"start": np.full((1, 2, 8, 8), np.inf)}, "start is not finite"),
         ({"solver": "euler"}, "solver is 'euler'"),
         ({"step": -0.1}, "step is -0.1"),
-        ({"parameters": (np.nan, 0.1)}, "parameters are"),
+        ({"parameters": (np.nan, 0.1)}, r"parameters is \(nan, 0.1\); legal: finite numbers"),
+        ({"parameters": ("0.03", "0.1")}, "parameters is .*; legal: finite numbers"),
         ({"parameters": (0.03, -0.1)}, "beta >= 0"),
         ({"parameters": 0.03}, r"parameters have shape \(\); legal: pairs \(k, beta\), shape \(2,\) or \(1, 2\)"),
         ({"parameters": [[0.03]]}, r"parameters have shape \(1, 1\)"),
@@ -164,3 +165,15 @@ def test_what_cannot_be_solved_is_refused(change, said):
 def test_fields_that_run_away_are_told_of():
     with pytest.raises(FloatingPointError, match="ran away before frame"):
         fhn.solve(fhn.initial(0, [0], 64), PAIR, frames=3, duration=5.0, solver="rk4", step=0.05)
+
+
+def test_a_step_is_told_as_it_is_taken():
+    """It is shortened to what divides the time between frames, and cases are integers."""
+    assert fhn.step_of(0.1, "split") == pytest.approx(0.1 / np.ceil(0.1 / fhn.STEPS["split"]))
+    protocol = FHNProtocol(side=8, frames=70)
+    between = protocol.duration / 69
+    taken = between / np.ceil(between / fhn.STEPS["split"])
+    assert taken < fhn.STEPS["split"]
+    assert f"step {taken:.4g}," in protocol.origin["solver"]
+    with pytest.raises(ValueError, match=r"case is \[15.9\]; legal: integers >= 0"):
+        fhn.initial(0, [15.9], 8)

@@ -98,6 +98,8 @@ def test_an_interrupted_import_goes_on_and_a_finished_one_is_opened(archive, tmp
     assert seen[0] == (5, 13)
     assert bank.fingerprint == import_burgers(archive, tmp_path / "whole", layout=BURGERS).fingerprint
     assert import_burgers(archive, tmp_path / "bank", layout=BURGERS).fingerprint == bank.fingerprint
+    with pytest.raises(StoreError, match="holds another bank"):  # the files are the same
+        import_burgers(archive, tmp_path / "bank", layout=replace(BURGERS, frames=2))
     write(archive / "truth" / "inviscid.h5", 0.0, cases=1)
     with pytest.raises(StoreError, match="holds another bank"):
         import_burgers(archive, tmp_path / "bank", layout=BURGERS)
@@ -191,6 +193,8 @@ def test_fhn_is_read_into_the_layout_of_generated_banks(mats, tmp_path):
             np.testing.assert_array_equal(found[:, i], np.load(tmp_path / f"{file}.npy"))
     assert len(bank.origin["files"]) == 2 * len(table)
     assert "deeper/V_0.03_0.10_51.mat" in bank.origin["files"]
+    with pytest.raises(StoreError, match="holds another bank"):  # of the same files, in other splits
+        import_fhn(mats, tmp_path / "bank", layout=replace(FHN, train_cases=(50, 15), test_cases=(51,), outside=()))
 
 
 def mat(name, array, key="U_record"):

@@ -12,7 +12,7 @@ from rh20t_tree import CAMERA, FRAMES, OTHER, T0, change, known, name_of, save, 
 from sprii_envs import dependencies
 from sprii_envs.banks import StoreError
 from sprii_envs.banks.generated import PublishedError
-from sprii_envs.robots import scenes
+from sprii_envs.robots import rh20t, scenes
 from sprii_envs.robots.rh20t import import_rh20t
 from sprii_envs.robots.splits import counts, fewest
 
@@ -353,6 +353,15 @@ def test_an_import_goes_on_after_a_kill_in_the_same_bytes(root, tmp_path):
     assert one.fingerprint == other.fingerprint
     assert len(one.table) == 5
     assert one.notes["left_out"] == {"video": 1, "rating": 1, "few": 1}
+
+
+def test_a_task_keeps_its_split_when_an_import_goes_on(root, tmp_path, monkeypatch):
+    scene(root, 1, 7, rating=0)  # surveyed, and not read
+    with pytest.raises(Stopped):
+        read(root, tmp_path / "bank", progress=stop_at(2, 4))
+    monkeypatch.setattr(rh20t, "split_tasks", lambda tasks, seed: dict.fromkeys(tasks, "test"))
+    with pytest.raises(StoreError, match=r"was read into the split train, and is of test now.*remove the bank"):
+        read(root, tmp_path / "bank")
 
 
 def test_a_bank_that_is_there_is_opened_unread(published, tmp_path, monkeypatch):

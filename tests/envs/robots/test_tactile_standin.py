@@ -45,6 +45,8 @@ def test_the_load_of_a_taxel_is_the_integral_of_the_pressure(shape: str, left: f
 def test_forces_are_those_of_the_closed_forms_and_grow_with_hardness():
     d = np.linspace(0.1, 3.0, 7)
     np.testing.assert_allclose(force("cube", 5.0, d), 200.0 * 0.005 * d)
+    with pytest.raises(ValueError, match="shape is 'Cube'; legal: cube, cylinder"):
+        force("Cube", 5.0, d)
     expected = 4.0 / 3.0 * 10.0 * 0.005 * d * np.sqrt(2.0 * 40.0 * d)
     np.testing.assert_allclose(force("cylinder", 5.0, d), expected)
     for shape, levels in HARDNESS.items():
