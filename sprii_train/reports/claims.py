@@ -164,7 +164,8 @@ def _judge(claim: Claim, by_seed: Mapping[int, Arms]) -> Verdict:
         if callable(claim.null):  # a number is told with the bounds
             evidence += f"; without information {', '.join(map(_number, nulls))}"
         if status == HELD and any(claim.above < null < claim.below for null in nulls):
-            status, evidence = OPEN, f"{evidence}, and it would hold without information"
+            status = OPEN
+            evidence += ", which holds as well" if callable(claim.null) else "; what no information scores holds as well"
     return Verdict(claim.text, status, evidence)
 
 
