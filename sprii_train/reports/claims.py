@@ -165,7 +165,9 @@ def _judge(claim: Claim, by_seed: Mapping[int, Arms]) -> Verdict:
             evidence += f"; without information {', '.join(map(_number, nulls))}"
         if status == HELD and any(claim.above < null < claim.below for null in nulls):
             status = OPEN
-            evidence += ", which holds as well" if callable(claim.null) else "; what no information scores holds as well"
+            evidence += (
+                ", which holds as well" if callable(claim.null) else "; what no information scores holds as well"
+            )
     return Verdict(claim.text, status, evidence)
 
 
