@@ -127,7 +127,9 @@ def set_state(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], saved: Mapping[
     if [set(w) for w in wrappers] != expected:
         raise ValueError(f"the saved episode has {len(wrappers)} layers that do not match those of {env}")
     here, there = _made(layers), saved.get("made", _made(layers))  # none in a snapshot of an older version
-    for layer, own, theirs in zip(layers, here, there, strict=False):
+    if not isinstance(there, list) or len(there) != len(here):
+        raise ValueError(f"saved 'made' must be a list of {len(here)}, got {there!r}")
+    for layer, own, theirs in zip(layers, here, there, strict=True):
         if own != theirs:
             name = _MADE[type(layer).__name__].strip("_")
             raise ValueError(f"the saved episode is of a {type(layer).__name__} with {name} {theirs!r}, here {own!r}")

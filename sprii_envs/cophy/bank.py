@@ -133,7 +133,7 @@ def _entries(store: Store, column: str, rows: ArrayLike, times: ArrayLike | None
     """Entries (N, T, *item) of a column."""
     at = _rows(store, rows)
     when = np.arange(FRAMES[scene_of(store)]) if times is None else integer_array("times", times)
-    if when.ndim not in (1, 2) or (when.ndim == 2 and len(when) != len(at)):
+    if when.ndim not in (1, 2) or (when.ndim == 2 and len(when) not in (1, len(at))):
         raise ValueError(f"times has shape {when.shape}; legal: (T,), or ({len(at)}, T), those of each row")
     when = np.broadcast_to(when, (len(at), when.shape[-1]))
     episodes = np.repeat(store.table["episode"][at], when.shape[1])

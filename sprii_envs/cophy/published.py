@@ -298,8 +298,9 @@ def _array(file: Path, shapes: Sequence[tuple[int, ...]]) -> NDArray[np.float32]
         found = np.load(file, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise PublishedError(f"{file} is missing") from None
-    except Exception as error:  # NumPy raises nearly anything for a damaged file, and advises to unpickle it
-        reason = "it holds Python objects, which are never read" if "pickle" in str(error) else error
+    except Exception as error:  # NumPy raises nearly anything for a damaged file, and takes what is none for a pickle
+        odd = isinstance(error, ValueError) and "pickle" in str(error)
+        reason = "it is no array of numbers; Python objects are never read" if odd else error
         raise PublishedError(f"{file} cannot be read as an array: {reason}") from error
     if not isinstance(found, np.ndarray) or found.shape not in shapes or found.dtype.kind not in "fiu":
         told = f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else "an archive"

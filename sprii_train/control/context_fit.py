@@ -116,7 +116,7 @@ class ContextFit:
         Raises:
             ValueError: for contexts of another size than the prior's, or a model without any.
         """
-        _vectors(model, encoded)
+        _vectors("encoded", encoded)
         if encoded.ndim != 2 or encoded.shape[1] != len(self.prior.mean):
             raise ValueError(f"contexts have shape {tuple(encoded.shape)}; legal: (E, {len(self.prior.mean)})")
         objective = _Objective(self, model, history, encoded)
@@ -232,7 +232,10 @@ def calibrated(model: DynamicsModel, history: History, contexts: Tensor | None =
     Raises:
         ValueError: for fewer than two histories, contexts that are all one, or a model without any.
     """
-    found = _vectors(model, model.context(history) if contexts is None else contexts)
+    if contexts is None:
+        found = _vectors(f"what {type(model).__name__}.context returns", model.context(history))
+    else:
+        found = _vectors("contexts", contexts)
     if len(found) < 2:
         raise ValueError(f"history is of {len(found)} episodes; legal: two or more")
     spread = found.double()
@@ -250,9 +253,7 @@ def calibrated(model: DynamicsModel, history: History, contexts: Tensor | None =
     return ContextPrior(mean, precision.to(found), rms.clamp(min=1e-6).to(found), **ends)
 
 
-def _vectors(model: DynamicsModel, contexts: Any) -> Tensor:
+def _vectors(name: str, contexts: Any) -> Tensor:
     if not isinstance(contexts, Tensor):
-        raise ValueError(
-            f"{type(model).__name__}.context returns {shown(contexts)}; legal with a fit at test time: contexts (E, d)"
-        )
+        raise ValueError(f"{name} is {shown(contexts)}; legal with a fit at test time: a tensor of contexts (E, d)")
     return contexts

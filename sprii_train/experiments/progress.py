@@ -49,6 +49,8 @@ def _bars(cells: Sequence[Cell], clock: Callable[[], float]) -> Iterator[Display
         bars = {title: progress.add_task(title, total=n, said="", visible=False) for title, n in steps.items()}
 
         def told(title: str, step: int, loss: float) -> None:
+            if step == at[title]:  # said again, as by a launcher that reads a file
+                return
             at[title], since[title] = step, clock()
             text = f"self {loss:.4f}" if loss == loss else ""
             progress.update(bars[title], completed=step, said=text, visible=True)
@@ -86,6 +88,8 @@ def _lines(cells: Sequence[Cell], clock: Callable[[], float]) -> Iterator[Displa
         print(f"{done}  {', '.join(told)}", file=sys.stderr, flush=True)
 
     def told(title: str, step: int, loss: float) -> None:
+        if step == at[title]:
+            return
         at[title] = step
         if clock() - spoken > _LINE:
             line()

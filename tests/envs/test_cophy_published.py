@@ -267,7 +267,7 @@ DAMAGE = [
     (lambda root: STATES(root).unlink(), "cd/states.npy is missing"),
     (lambda root: STATES(root).write_bytes(STATES(root).read_bytes()[:900]), "states.npy cannot be read as an array"),
     (lambda root: STATES(root).write_bytes(b"PK\x03\x04"), "states.npy cannot be read as an array"),
-    (lambda root: STATES(root).write_bytes(b"\x80\x04N."), "states.npy .*: it holds Python objects"),
+    (lambda root: STATES(root).write_bytes(b"\x80\x04N."), "states.npy .*: it is no array of numbers"),
     (lambda root: STATES(root).write_bytes(b""), "cd/states.npy cannot be read as an array"),
     (changed(STATES, lambda a: a[:29]), r"is float64 of shape \(29, 9, 13\), expected numbers of shape \(30, 3"),
     (changed(STATES, lambda a: a[:, :4]), r"of shape \(30, 4, 13\), expected"),

@@ -437,6 +437,8 @@ def test_bad_snapshots_are_refused_and_change_nothing():
         ({"episode": None, "wrappers": get_state(env)["wrappers"]}, "mapping; got None"),
         ({"episode": {"a": 1}, "wrappers": get_state(env)["wrappers"]}, "lacks 'world'; it has 'a'"),
         (get_state(env) | {"wrappers": 3}, "'wrappers' must be a list"),
+        (get_state(env) | {"made": None}, "'made' must be a list of"),
+        (get_state(env) | {"made": [64]}, "'made' must be a list of"),
     ):
         with pytest.raises(ValueError, match=match):
             set_state(env, bad)

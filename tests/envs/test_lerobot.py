@@ -445,8 +445,9 @@ def test_an_import_is_a_bank_of_the_same_entries_and_goes_on_after_a_stop(export
     numbers = import_lerobot(exported[0], tmp_path / "numbers", videos=False)
     assert not [column for column in numbers.columns if "images" in column]
     for path, videos in ((tmp_path / "bank", False), (tmp_path / "numbers", True)):
-        with pytest.raises(StoreError, match="holds another bank"):
+        with pytest.raises(StoreError, match=f"holds another bank: it .* the pictures; legal: videos={not videos}"):
             import_lerobot(exported[0], path, videos=videos)
+    assert import_lerobot(exported[0], tmp_path / "numbers", videos=False).fingerprint == numbers.fingerprint
     with pytest.raises(ValueError, match="exclude each other"):
         import_lerobot(exported[0], tmp_path / "none", videos=False, size=8)
     with pytest.raises(ValueError, match="videos is 'no'; legal: True, False"):

@@ -331,11 +331,17 @@ def import_lerobot(
     source: Any = store if size is None else _Smaller(store, pictures, size)
     origin = {"kind": "lerobot", "robot": store.robot, "fps": store.fps, "size": size, "meta": _identity(store)}
     origin |= {COPY: store.origin} if store.origin else {}
-    origin |= {} if videos else {"videos": False}
     table = chosen(store, None, unseal=True)
-    return copy_store(
+    bank = copy_store(
         source, path, origin, table=table, columns=specs(source, names), sealed=store.sealed_splits, progress=progress
     )
+    if bool(pictures & set(bank.columns)) != bool(pictures & set(names)):  # it was finished by a call for others
+        has = "has" if pictures & set(bank.columns) else "lacks"
+        raise StoreError(
+            f"{files.absolute(path)} holds another bank: it {has} the pictures; legal: videos={not videos}, with which "
+            "it was made, or another path"
+        )
+    return bank
 
 
 def _identity(store: LeRobotStore) -> str:

@@ -236,8 +236,12 @@ def test_the_page_s_example_runs():
         (lambda: ContextFit(PRIOR)(MODEL, episodes(2)[0], torch.zeros(2, 3)), r"legal: \(E, 2\)"),
         (lambda: calibrated(MODEL, episodes(1)[0]), "history is of 1 episodes; legal: two or more"),
         (lambda: calibrated(MODEL, episodes(3)[0]), "the contexts of all histories are one"),
-        (lambda: calibrated(Contextless(MODEL.f, MODEL.g), episodes(3)[0]), "Contextless.context returns None; legal"),
-        (lambda: ContextFit(PRIOR)(MODEL, episodes(2)[0], None), "Linear.context returns None; legal with a fit"),  # type: ignore[arg-type]
+        (
+            lambda: calibrated(Contextless(MODEL.f, MODEL.g), episodes(3)[0]),
+            "what Contextless.context returns is None; legal",
+        ),
+        (lambda: calibrated(MODEL, episodes(3)[0], [1.0]), r"contexts is \[1.0\]; legal with a fit"),  # type: ignore[arg-type]
+        (lambda: ContextFit(PRIOR)(MODEL, episodes(2)[0], None), "encoded is None; legal with a fit"),  # type: ignore[arg-type]
     ],
 )
 def test_unchecked_arguments(call: Any, message: str):
