@@ -33,7 +33,7 @@ from sprii_train.overcooked.panel import PanelConfig, panel
 from sprii_train.overcooked.play import play, slot_of
 from sprii_train.overcooked.windows import PairedPlay
 from sprii_train.recipes import EVERY_RECIPE
-from sprii_train.reports.claims import FAILED, HELD, OPEN, UNTESTED, judge
+from sprii_train.reports.claims import FAILED, HELD, UNTESTED, judge
 from sprii_train.settings import OVERCOOKED, SETTINGS
 from sprii_train.settings.overcooked import Histories, PartnerSetting
 
@@ -374,5 +374,7 @@ def test_a_learner_that_knows_no_kitchen_is_refused(bank: HistoryBank):
 
 def test_kept_rows_are_still_judged():
     kept = Path(__file__).parents[3] / "docs" / "results" / "overcooked-quick" / "results.json"
-    rows = [{"world": "overcooked", **row} for row in checkpoints.read_json(kept)["rows"]]
-    assert {verdict.status for verdict in judge(TARGETS["tab:overcooked-complete"].claims, rows)} == {OPEN, UNTESTED}
+    page = checkpoints.read_json(kept)
+    rows = [{"world": "overcooked", **row} for row in page["rows"]]
+    found = {verdict.text: verdict.status for verdict in judge(TARGETS["tab:overcooked-complete"].claims, rows)}
+    assert found == {verdict["claim"]: verdict["verdict"] for verdict in page["verdicts"]}
