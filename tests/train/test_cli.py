@@ -876,7 +876,7 @@ def test_reproduce_writes_down_the_command_that_repeats_it(monkeypatch, capsys, 
     assert str(out / "tab-refinement-full" / "report.html") in said.replace("\n", "")
     (plan, command), = calls  # fmt: skip
     assert (plan.target.label, plan.preset, plan.root) == ("tab:refinement-full", "smoke", out)
-    assert (plan.seeds, plan.arms, plan.steps) == ((0, 1), ("g1", "g2"), 5)
+    assert (plan.seeds, plan.arms, plan.steps) == (2, ("g1", "g2"), 5)
     assert shlex.split(command) == [
         "sprii", "reproduce", "tab:refinement-full", "--preset", "smoke", "--seeds", "2", "--arms", "g1, g2",
         "--steps", "5", "--out", str(out),
