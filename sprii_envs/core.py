@@ -193,8 +193,9 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
 
     `reset(options=...)` takes `system` (values by name, a `System`, an id of the environment's `systems`, or
     "same" for another episode of the present one), `state` (S,) the exact initial state, and `query`, a named
-    kind of start if the world has any. Each holds for that one reset: a bare `reset()` draws a new system, or
-    uses the one the constructor was given. The same seed gives the same initial state whatever the system.
+    kind of start if the world has any; not both of the last. Each holds for that one reset: a bare `reset()` draws a
+    new system, or uses the one the constructor was given. The same seed gives the same initial state whatever the
+    system.
 
     While `keep_system` is true, resets without a seed or a system begin another episode of the present one: for vectors
     of single environments, whose autoresets have no options. Snapshots leave it as it is.
@@ -254,6 +255,10 @@ class SpriiEnv(Common, gym.Env[NDArray[Any], NDArray[np.float32]]):
         given = opts.get("state")
         state = None if given is None else self.world.check_state(given, 1)
         query = query_code(opts.get("query"), self.world)
+        if state is not None and query >= 0:
+            raise ValueError(
+                f"reset options 'state' and 'query' = {opts['query']!r} both say how this episode starts: give one"
+            )
         super().reset(seed=check_seed(seed))
         generator = self.np_random
         if seed is not None or generator is not self._keyed:

@@ -27,7 +27,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
     an (N, F) array, a list of N ids or `System`s, one id or `System`, or "same"), `state` (N, S), `query`,
     and `reset_mask` (N,) bool. Per-slot arrays always have N rows; rows outside the mask are ignored. What is
     chosen here stays with the slot through autoresets until the next `reset` of it, except `state`, which is
-    used once.
+    used once; a `query` beside it is of the episodes after that one.
     """
 
     metadata: dict[str, Any]

@@ -197,6 +197,15 @@ def test_named_starts_hold_through_autoresets_and_mix():
     assert not single.state[2:].any()
     with pytest.raises(ValueError, match="'stil'; did you mean 'still'"):
         single.reset(options={"query": "stil"})
+    before = single.state
+    with pytest.raises(ValueError, match="'state' and 'query' = 'fast' both say"):
+        single.reset(options={"query": "fast", "state": np.ones(4)})
+    assert np.array_equal(single.state, before)
+    env.reset(options={"query": "still", "state": np.ones((4, 4))})
+    assert env.state[:, 2:].all()
+    for _ in range(2):
+        env.step(np.zeros((4, 2), np.float32))
+    assert not env.state[:, 2:].any()
 
 
 BAD_OPTIONS = [
