@@ -2,9 +2,10 @@
 
     python benchmarks/rates.py [--learners cadm-offline,nod-states,fcrl] [--factors 0.33,1,3] [--out runs/rates]
 
-Each learner of D-Clean trains whole at preset quick, source 0, at its rate times each factor. Own errors (8 batches of
-48 pairs, in evaluation, in the learner's own units) and the R² of a ridge probe of log drag on single windows are of
-the half of the validation systems that is selected on; the probe is fitted on training systems. A stopped run resumes.
+Each learner of D-Clean trains whole at preset quick, source 0, at the paper's rate times each factor. Own errors
+(training losses of 8 batches of 48 pairs, CaDM's with its L2, in evaluation, in the learner's own units) and the R² of
+a ridge probe of log drag on single windows are of the half of the validation systems that is selected on; the probe is
+fitted on training systems. A stopped run resumes.
 """
 
 import argparse
@@ -31,10 +32,11 @@ SEED = 20_266
 PAIRS = 48
 
 
-def at(train: TrainConfig, factor: float) -> TrainConfig:
-    """A budget's updates at its rate times a factor, without endpoints."""
-    if isinstance(train, Stairs):
-        return replace(train, share=train.share * factor)
+def at(train: TrainConfig, published: TrainConfig, factor: float) -> TrainConfig:
+    """A budget's updates at the published rate times a factor, without endpoints."""
+    if isinstance(train, Stairs) and isinstance(published, Stairs):
+        return replace(train, share=published.share * factor)
+    factor *= published.learning_rate / train.learning_rate
     rates = tuple((begin, rate * factor) for begin, rate in train.rates)
     return replace(train, learning_rate=train.learning_rate * factor, rates=rates, endpoints=())
 
@@ -79,9 +81,9 @@ def main() -> None:
     print(f"{'learner':<16}{'× rate':>8}{'updates':>9}{'own error':>12}{'R² of log drag':>16}", flush=True)
     for name in options.learners.split(","):
         arm = recipe(name, STATE_RECIPES)
-        own = budget.of(arm)
+        own, published = budget.of(arm), D_CLEAN.budget("paper").of(arm)
         for factor in map(float, options.factors.split(",")):
-            updates = at(own.train, factor)
+            updates = at(own.train, published.train, factor)
             updates = replace(updates, steps=options.steps or updates.steps, seed=0)
             folder = options.out / f"{name}-{factor:g}-{updates.steps}"
             config = D_CLEAN.learner_config(own.learner, arm)

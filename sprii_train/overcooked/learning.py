@@ -44,10 +44,19 @@ FORMAT = 1
 EGO = IPPO(learning_rate=3e-3, entropy=0.01)
 """What a run learns with; the protocol says its kitchens."""
 
+HELD = 2**30
+"""Bytes that the runs which are learnt at once hold by default: with Python, torch and jax below 2 GB."""
+
 
 def made_with(protocol: HistoryProtocol) -> str:
     """What the histories of a protocol depend on besides it: the ego's learning."""
     return f"{replace(EGO, kitchens=protocol.kitchens)!r}, returns {RETURNS}"
+
+
+def runs_at_once(protocol: HistoryProtocol, cores: int) -> int:
+    """How many runs are learnt at once by default: one a core, of as many as `HELD` has room for, and at least one."""
+    steps = protocol.histories * protocol.episodes * protocol.game.max_steps
+    return max(1, min(cores, HELD // (steps * int(np.prod(protocol.game.shape)))))
 
 
 def build_histories(
@@ -61,7 +70,7 @@ def build_histories(
     """Learn with every partner and write the bank; what is there of it is not done again.
 
     Args:
-        workers: runs at once, in threads; by default one a core.
+        workers: runs at once, in threads; by default `runs_at_once`.
 
     Raises:
         ValueError: for kitchens that do not make minibatches, or less than one worker.
@@ -116,7 +125,7 @@ def _learn(
         )  # fmt: skip
         write_npz(_part(parts, run), FORMAT, {name: getattr(own, name) for name in COLUMNS}, compress=True)
 
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(workers or runs_at_once(protocol, os.cpu_count() or 1)) as pool:
         waiting = [pool.submit(learn, run) for run in todo]
         try:
             for n, done in enumerate(as_completed(waiting), 1 + len(plan) - len(todo)):

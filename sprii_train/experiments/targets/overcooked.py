@@ -174,10 +174,13 @@ def _tables(rows: Sequence[Row]) -> list[Table]:
         table("Distance ratio of slots: different partners over one partner", {
             "Distance ratio": "distance_ratio",
             "untrained": "untrained.distance_ratio",
+            "no learner": "without.distance_ratio",
+            "true behaviour": "behaviour.distance_ratio",
             "one partner, two names": "two_names.ratio",
             "untrained, two names": "untrained.two_names.ratio",
         }, "Cosine distances of standardised slots of familiar partners' test episodes, all with one ego. A constant "
-            "slot, or one that holds anything but the partner, has 1."),
+            "slot, or one that holds anything but the partner, has 1. No learner and true behaviour: as in the tables "
+            "above, in the slots' place."),
         *_contrasts(rows),
         _returns(rows),
         table("Other partners' slots at fixed weights: cross-entropy of the ego's actions", {

@@ -51,6 +51,7 @@ CONTRASTS = (
     ("encoder-ac", "encoder", "what Align + Cross add to the encoder"),
     ("fit-ac", "fit", "what Align + Cross add under the fit"),
     ("fit", "nominal", "learned and fitted against nominal equations"),
+    ("told", "nominal", "learned and told against nominal equations"),
     ("oracle", "told", "what the learned dynamics miss"),
 )
 

@@ -396,7 +396,7 @@ print(highest, resident() - before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_windows_of_a_bank_larger_than_the_memory_it_may_take(tmp_path: Path):
-    """A bank of 90 MB is read window by window with 15 MB; the same pages through the mapping take all of it."""
+    """A bank of 105 MB is read window by window with 15 MB; the same pages through the mapping take all of it."""
     game = Game(max_steps=100)
     protocol = HistoryProtocol(game=game, seat=1, runs=2, histories=5, episodes=30, kitchens=5, iterations=30)
     seen = np.zeros((5, 30, 100, *game.shape), np.uint8)

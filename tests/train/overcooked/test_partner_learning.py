@@ -12,14 +12,14 @@ from kitchens import GAME, ROSTER
 from kitchens import PROTOCOL as LONG
 
 from sprii_envs.banks import StoreError
-from sprii_envs.overcooked.bank import identity
+from sprii_envs.overcooked.bank import HistoryProtocol, identity
 from sprii_envs.overcooked.game import ACTIONS, Game
 from sprii_envs.overcooked.partners.partner import Partner
 from sprii_envs.overcooked.partners.roster import Roster
 from sprii_envs.relations.arrays import write_npz
 from sprii_train.overcooked import learning
 from sprii_train.overcooked.ippo import IPPO
-from sprii_train.overcooked.learning import build_histories, learn_with
+from sprii_train.overcooked.learning import build_histories, learn_with, runs_at_once
 
 PROTOCOL = replace(LONG, runs=1)
 PAIR = Roster([ROSTER[0], ROSTER[3]])
@@ -44,6 +44,14 @@ def test_runs_keep_what_they_are_asked_for():
     assert (whole.rewards.sum(-1) == -20.0).all()  # four presses of 5, and ten steps are too few for a dish
     other = learn_with(GAME, config, 1, ROSTER[2], kept=[0], iterations=4, seed=4)
     assert not np.array_equal(other.actions[:, 0], whole.actions[:, 0])
+
+
+def test_runs_that_are_learnt_at_once_hold_less_than_a_gigabyte():
+    """Sizes of `quick` take every core, those of `paper` four of any machine, and one run is always learnt."""
+    paper = HistoryProtocol(runs=8, validation=2, histories=16, episodes=146, iterations=146)
+    assert [runs_at_once(HistoryProtocol(), cores) for cores in (1, 16, 64)] == [1, 16, 64]
+    assert [runs_at_once(paper, cores) for cores in (1, 2, 16, 64)] == [1, 2, 4, 4]
+    assert runs_at_once(replace(paper, episodes=1_000, iterations=1_000), 16) == 1
 
 
 def test_a_stopped_bank_goes_on_and_ends_the_same(tmp_path: Path):
