@@ -31,7 +31,8 @@ from sprii_train.settings.spring import SPRING_CASES
 SETTINGS = {"d-clean": D_CLEAN, "spring": SPRING}
 LEARNERS = {
     "d-clean": "cadm-offline,nod-states,fcrl,dali,tds-4,structure,align-cross",
-    "spring": "tds,fcrl,spring-cpc,spring-rssm,supervised-split,reference-gru,reference-transformer,reference-tcn,reference-deepsets",
+    "spring": "tds,fcrl,spring-cpc,spring-rssm,supervised-split,"
+    "reference-gru,reference-transformer,reference-tcn,reference-deepsets",
 }
 SEED, PAIRS, BATCHES = 20_267, 48, 8
 
