@@ -112,6 +112,9 @@ class Interpolated:
         _check_each(self.each, self.levels)
         if self.count < 1:
             raise ValueError("interpolated systems need a property with at least 2 levels")
+        for name, levels in self.levels.items():
+            if not isinstance(levels, int) and list(levels) not in (sorted(levels), sorted(levels, reverse=True)):
+                raise ValueError(f"levels of {name!r} are {levels}; legal: in order, so that neighbours are neighbours")
 
     @property
     def count(self) -> int:

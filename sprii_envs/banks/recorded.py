@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs import files
-from sprii_envs.arguments import check, choice, flag, integers, shown
+from sprii_envs.arguments import check, choice, flag, integer, integers, shown
 from sprii_envs.banks.store import (
     PER,
     ArrayStore,
@@ -319,17 +319,23 @@ class Recording:
         """One episode: an array (entries, *shape) a stream, and its labels; `length` is that of the streams.
 
         Labels are the columns of the table, `system` at least; `episode` and `rollout` are given where they are not.
+        The table's `length` counts observations: a label of that name must, a rod's needs another name.
 
         Raises:
-            StoreError: for arrays that do not fit the streams or each other or are not finite, labels that the first
-                episode did not have, or one that no table can hold.
+            StoreError: for arrays that do not fit the streams or each other, are not finite, have masked entries or
+                integers beyond the stream's dtype, labels that the first episode did not have, or one that no table can
+                hold.
         """
         if set(arrays) != set(self.streams):
             raise StoreError(f"{self.path}: an episode has the columns {sorted(arrays)}, not {sorted(self.streams)}")
         place = f"{self.path}: episode {labels.get('episode', self.done)}"
-        length = int(labels.pop("length", 0)) or self._length(arrays, place)
+        length = self._length(arrays, place, labels.pop("length", None))
         data: dict[str, bytes] = {}
         for name, spec in self.streams.items():
+            if np.ma.is_masked(arrays[name]):
+                raise StoreError(
+                    f"{place}: {name!r} has masked entries; legal: arrays without a mask, filled or dropped"
+                )
             array = np.asarray(arrays[name])
             count = int(spec.counts(np.array([length]))[0])
             if array.shape != (count, *spec.shape) or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
@@ -337,6 +343,8 @@ class Recording:
                     f"{place}: {name!r} is {array.dtype} of shape {array.shape}, expected {np.dtype(spec.dtype)} of "
                     f"shape {(count, *spec.shape)} for {length} observations"
                 )
+            if (beyond := _beyond(array, np.dtype(spec.dtype))) is not None:
+                raise StoreError(f"{place}: {name!r} holds {beyond}, which {np.dtype(spec.dtype)} does not")
             with np.errstate(over="ignore"):  # told of below
                 array = np.ascontiguousarray(array, spec.dtype)
             if spec.finite and (bad := array.size - np.count_nonzero(np.isfinite(array))):
@@ -391,11 +399,20 @@ class Recording:
         self._pending.clear()
         self._synced = time.monotonic()
 
-    def _length(self, arrays: Mapping[str, NDArray[Any]], place: str) -> int:
+    def _length(self, arrays: Mapping[str, NDArray[Any]], place: str, given: Any) -> int:
+        """Observations of an episode: those of its streams of one entry a step, or as given where there are none."""
         for name, spec in self.streams.items():
             if spec.rate == "1":
-                return len(arrays[name]) + (spec.per == "transition")
-        raise StoreError(f"{place}: give its length, for no stream has one entry a step")
+                own = len(arrays[name]) + (spec.per == "transition")
+                if given is not None and given != own:
+                    raise StoreError(
+                        f"{place}: the label 'length' is {shown(given)}, but the table's length is the {own} "
+                        "observations of the episode; legal: that, none, or another name for a label of your own"
+                    )
+                return own
+        if given is None:
+            raise StoreError(f"{place}: give its length, for no stream has one entry a step")
+        return integer("the label 'length'", given, least=1)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._stack:
@@ -445,6 +462,14 @@ def difference(found: Any, wanted: Any, name: str = "origin") -> str:
     if all(isinstance(each, str) and _SHA256.fullmatch(each) for each in (found, wanted)):
         return f"what it was made of is another or has changed since: the checksum of its {name} differs"
     return f"its {name} is {shown(found)}, not {shown(wanted)}"
+
+
+def _beyond(array: NDArray[Any], dtype: np.dtype[Any]) -> int | None:
+    """An integer of an array that an integer dtype would wrap; None if there is none."""
+    if array.dtype.kind not in "iu" or dtype.kind not in "iu" or not array.size or np.can_cast(array.dtype, dtype):
+        return None
+    legal = np.iinfo(dtype)
+    return next((each for each in (int(array.min()), int(array.max())) if not legal.min <= each <= legal.max), None)
 
 
 def _plain(value: Any) -> Any:

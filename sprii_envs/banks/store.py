@@ -395,8 +395,17 @@ def _opener(format: str) -> Opener:
 def _stream(column: str, values: Any, lengths: NDArray[np.int64], name: str) -> Stream:
     if isinstance(values, list | tuple) and len({np.shape(each)[:1] for each in values}) > 1:
         return _joined(column, values, lengths, name)
+    if np.ma.is_masked(values):
+        raise StoreError(
+            f"{name}: column {column!r} has masked entries; legal: arrays without a mask, filled or dropped"
+        )
     array = np.asarray(values)
     episodes = len(lengths)
+    if array.ndim == 2 and len(array) == episodes == (lengths - 1).sum() and (lengths == array.shape[1]).all():
+        raise StoreError(
+            f"{name}: column {column!r} of shape {array.shape} may be {episodes:,} episodes of 2 numbers or "
+            f"{episodes:,} transitions of 2 end to end; legal: Stream(array.ravel()), Stream(array, per='transition')"
+        )
     if array.ndim >= 2 and len(array) == episodes and len(array) != lengths.sum():
         for steps, per in ((lengths, "observation"), (lengths - 1, "transition")):
             if (steps == array.shape[1]).all():

@@ -66,6 +66,11 @@ def from_pandas(
     begins = np.cumsum(lengths) - lengths
     told = [c for c in table.names if c in given or c in (system, "split") or (columns is None and table.is_text(c))]
     found: dict[str, NDArray[Any]] = {"episode": ids[first], "length": lengths}
+    if system != "system" and system in table.names and "system" in (*told, *given):
+        raise StoreError(
+            f"{name}: both system={system!r} and the column 'system' would be the table's 'system'; rename the latter, "
+            "or give columns=… without it"
+        )
     for column in dict.fromkeys([*told, *(c for c in given if c not in told)]):
         if column in (episode, frame):
             continue
@@ -80,9 +85,12 @@ def from_pandas(
                 f"{name}: {column!r} varies in episode {at}, so it is no label; give columns=… without it, or a table "
                 "that does not hold it"
             )
+        if column == "length":
+            check_lengths(values[begins], lengths, ids[first], name)
         found["system" if column == system else column] = values[begins]
     if elsewhere:
         own = _by_episode(elsewhere, found["episode"], name)
+        check_lengths(own.pop("length", lengths), lengths, ids[first], name)
         finite_labels(own, found["episode"], name)
         found |= own
     streamed = [c for c in table.names if c not in told and c not in (episode, frame, *given)]
@@ -202,6 +210,16 @@ def finite_labels(columns: Mapping[str, NDArray[Any]], ids: NDArray[Any], name: 
             )
 
 
+def check_lengths(values: NDArray[Any], lengths: NDArray[np.int64], ids: NDArray[Any], name: str) -> None:
+    """StoreError where a label `length` is not the episodes' observations, which the table's column of that name is."""
+    if (odd := values != lengths).any():
+        at = int(odd.argmax())
+        raise StoreError(
+            f"{name}: the label 'length' of episode {ids[at]} is {values[at]}, but the table's length is its "
+            f"{lengths[at]} observations; give a label of your own another name"
+        )
+
+
 def _appearing(ids: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Row of the first step of each episode as they appear, and the episode's number of every row."""
     _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
@@ -240,7 +258,7 @@ def _by_episode(given: dict[str, NDArray[Any]], ids: NDArray[Any], name: str) ->
     at = order[np.searchsorted(known, ids, sorter=order).clip(max=len(known) - 1)]
     if (lacking := known[at] != ids).any():
         raise StoreError(f"{name}: no labels of the episodes {few(ids[lacking])}")
-    return {column: values[at] for column, values in given.items() if column not in ("length", "rollout")}
+    return {column: values[at] for column, values in given.items() if column != "rollout"}
 
 
 def _sorted(order: NDArray[np.int64]) -> bool:

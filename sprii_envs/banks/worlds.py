@@ -6,11 +6,15 @@ formatting do not count, nor does code of another version of Python, which is co
 """
 
 import dataclasses
+import dis
 import hashlib
 import math
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property, partial
+from importlib import import_module
+from importlib.util import resolve_name
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -230,10 +234,27 @@ class _Code:
         for name in names:
             found = outer.get(name)
             if isinstance(found, ModuleType) and not self._foreign(found.__name__):
-                parts += [f"{name}.{each} {self._of(vars(found)[each])}" for each in names if each in vars(found)]
+                parts += self._of_module(name, found, names, [])
             elif name in outer:
                 parts.append(f"{name} {self._of(found)}")
+        for name in _imported(function.__code__, outer):
+            if not self._foreign(name):
+                with suppress(Exception):  # told when it is run
+                    parts += self._of_module(name, import_module(name), names, [])
         return "\n".join(parts)
+
+    def _of_module(self, label: str, module: ModuleType, names: Mapping[str, None], met: list[ModuleType]) -> list[str]:
+        """What code that names these takes of a module of one's own, and of the modules in it."""
+        met.append(module)
+        parts = []
+        for each in (name for name in names if name in vars(module)):
+            found = vars(module)[each]
+            if isinstance(found, ModuleType) and not self._foreign(found.__name__):
+                if found not in met:
+                    parts += self._of_module(f"{label}.{each}", found, names, met)
+            else:
+                parts.append(f"{label}.{each} {self._of(found)}")
+        return parts
 
     def _foreign(self, module: str) -> bool:
         """Whether code counts by its name: of this package, the standard library and other installed packages."""
@@ -257,3 +278,18 @@ def _names(code: CodeType) -> Iterator[str]:
     for const in code.co_consts:
         if isinstance(const, CodeType):
             yield from _names(const)
+
+
+def _imported(code: CodeType, outer: Mapping[str, Any]) -> list[str]:
+    """Modules that code and the code in it import when they run."""
+    found = dict[str, None]()
+    before: list[Any] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            with suppress(ImportError, TypeError, IndexError):  # the level and the names stand before it
+                found[resolve_name("." * before[-2] + instruction.argval, outer.get("__package__"))] = None
+        before.append(instruction.argval)
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            found |= dict.fromkeys(_imported(const, outer))
+    return list(found)

@@ -112,7 +112,8 @@ class EpisodeTable:
         """The rows of several tables, one after another, in the columns that all have.
 
         Episodes keep their ids where these differ, and are numbered from 0 where tables share some; `rows` are those of
-        the result. Systems of one id are one system.
+        the result. Systems of one id are one system; where tables share rollouts of one, all rollouts are numbered
+        anew, by system in the order of the rows.
 
         Raises:
             ValueError: for no table, or a column that holds numbers in one and strings in another.
@@ -127,6 +128,9 @@ class EpisodeTable:
             columns[name] = np.concatenate(parts)
         if len(np.unique(columns["episode"])) < len(columns["episode"]):
             columns["episode"] = np.arange(len(columns["episode"]))
+        once = all(not len(_twice(table["system"], table["rollout"])) for table in tables)
+        if once and len(_twice(columns["system"], columns["rollout"])):
+            del columns["rollout"]  # numbered again, as of a table that has none
         return cls(columns)
 
     def to_pandas(self) -> Any:
@@ -226,6 +230,12 @@ class EpisodeTable:
             raise ValueError(
                 f"a budget of {rollouts} rollouts needs rollouts 0 to {rollouts - 1} of every system; {len(short)} of "
                 f"{systems} systems lack some: system {names[0]} has {has[short[0]]} of them (systems {few(names)})"
+            )
+        if len(twice := _twice(codes[chosen], self["rollout"][chosen])):
+            row = chosen[twice[0]]
+            raise ValueError(
+                f"a budget of {rollouts} rollouts needs one episode a rollout, but system {self['system'][row]} has "
+                f"rollout {self['rollout'][row]} more than once; a table made without 'rollout' numbers them itself"
             )
         return self.select(chosen)
 
@@ -357,6 +367,12 @@ def _counted(labels: NDArray[Any]) -> Rows:
     counted = np.empty(len(codes), np.int64)
     counted[order] = np.arange(len(codes)) - first
     return counted
+
+
+def _twice(systems: NDArray[Any], rollouts: NDArray[Any]) -> Rows:
+    """Rows of a system's rollout that an earlier row has too."""
+    _, first = np.unique(np.stack([factorize(systems)[0], rollouts]), axis=1, return_index=True)
+    return np.delete(np.arange(len(rollouts)), first)
 
 
 def few(values: Iterable[Any], limit: int = 5) -> str:

@@ -390,7 +390,10 @@ def _update(learner: nn.Module, windows: Any, train: TrainConfig, device: str) -
 def _stepped(
     learner: nn.Module, windows: Any, train: TrainConfig, device: str, precision: str
 ) -> tuple[float, list[Tensor], float]:
-    """Loss and gradients (on the CPU, in double precision) of an update of a copy, and seconds with the device done."""
+    """Loss and gradients (on the CPU, in double precision) of an update of a copy, and seconds with the device done.
+
+    Gradients are those of before clipping, so that a common factor that a device gets wrong shows.
+    """
     kind = torch.device(device)
     copy, given = deepcopy(learner).to(kind).train(), windows.to(kind)
     optimizer = train.optimizer(copy)
@@ -402,7 +405,8 @@ def _stepped(
         values = train_step(copy, given, RECIPES["align-cross"].objective, optimizer, train, 0, precision, compute)
         _finish(kind)
         seconds = time.perf_counter() - start
-    gradients = [weight.grad.double().cpu() for weight in copy.parameters() if weight.grad is not None]
+    clipped = max(1.0, (values["gradient_norm"] + 1e-6) / train.clip)  # as torch's clip_grad_norm_ divides
+    gradients = [clipped * weight.grad.double().cpu() for weight in copy.parameters() if weight.grad is not None]
     return values["loss"], gradients, seconds
 
 

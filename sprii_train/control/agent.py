@@ -18,6 +18,7 @@ from sprii_train.control.controllers import Bounds, Config, initial, plan
 from sprii_train.control.controllers.base import box
 from sprii_train.control.planning import Reward, rollout_score
 from sprii_train.learners.histories import History, append, empty_history
+from sprii_train.protocol import evaluation_mode
 
 LARGEST_SEED = 2**63 - 1
 
@@ -186,10 +187,13 @@ class PlanningAgent:
         )  # fmt: skip
 
     def act(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(E, O) → (E, A); ValueError where no plan of an episode has a finite return."""
+        """(E, O) → (E, A), with a torch model in evaluation mode; ValueError where no plan of an episode has a finite
+        return.
+        """
         if self._policy is None:
             raise ValueError("act() before reset(episodes)")
-        return self._policy(observations)
+        with evaluation_mode(self.model):
+            return self._policy(observations)
 
 
 def planning_policy(

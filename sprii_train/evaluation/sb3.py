@@ -26,6 +26,7 @@ with needed("evaluating its models needs Stable-Baselines3", "stable-baselines3"
     from stable_baselines3.common.policies import BasePolicy
     from stable_baselines3.common.vec_env import (
         DummyVecEnv,
+        SubprocVecEnv,
         VecCheckNan,
         VecEnv,
         VecEnvWrapper,
@@ -247,4 +248,13 @@ def _hidden(own: Any) -> list[str]:
             if not isinstance(env, _SILENT):
                 found.append(type(env).__name__)
             env = env.env
+    elif isinstance(base, SubprocVecEnv):
+        found = [kind.__name__ for kind in _known() if base.env_is_wrapped(kind, 0)[0]]
     return found
+
+
+def _known() -> list[type[gym.Wrapper[Any, Any, Any, Any]]]:
+    """Gymnasium's wrappers and this project's, which a worker process can be asked for: it tells of no others."""
+    every = (each for module in (gym.wrappers, own_wrappers) for each in vars(module).values())
+    kinds = (each for each in every if isinstance(each, type) and issubclass(each, gym.Wrapper))
+    return [kind for kind in kinds if not issubclass(kind, _SILENT)]

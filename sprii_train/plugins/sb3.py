@@ -128,7 +128,7 @@ class RelationReplayBuffer(ReplayBuffer):
             self._make_room(i, row)
             run = self._running[i]
             if run and not (
-                run.system == info["system_id"] and np.array_equal(self.next_observations[row - 1, i], seen[i])
+                run.system == str(info["system_id"]) and np.array_equal(self.next_observations[row - 1, i], seen[i])
             ):
                 self._end(i)
             if self._running[i] is None:

@@ -192,3 +192,19 @@ def test_entries_of_several_shapes():
 def test_tables_with_a_row_an_episode(make):
     given = {"episode": [4, 5], "system": ["a", "b"], "length": [3, 4], "mass": [0.5, 1.0]}
     assert EpisodeTable.from_pandas(make(given)).fingerprint() == EpisodeTable(given).fingerprint()
+
+
+def test_a_length_is_the_episodes_and_one_column_is_the_system():
+    given = columns()
+    robots = ["rs"[int(system == "a")] for system in given["system"]]
+    with pytest.raises(StoreError, match="both system='robot' and the column 'system'"):
+        from_pandas(frame({**given, "robot": robots}), system="robot", labels=["mass"])
+    rod = [0.5 for _ in given["system"]]
+    for made in (
+        lambda: from_pandas(frame({**given, "length": rod}), labels=["mass", "length"]),
+        lambda: from_pandas(frame(given), labels={"episode": [0, 1, 2, 3], "length": [0.5] * 4}),
+    ):
+        with pytest.raises(StoreError, match=r"label 'length' of episode 0 is 0\.5, but the table's length is its 4"):
+            made()
+    store = from_pandas(frame(given), labels={"episode": [3, 2, 1, 0], "length": [4, 5, 6, 4], "rod": [1.0] * 4})
+    assert store.table["length"].tolist() == list(LENGTHS)

@@ -25,7 +25,7 @@ from sprii_envs.banks.lerobot.layout import DATA_PLACE, INFO, LABEL, Feature, Me
 from sprii_envs.banks.recorded import RecordedBank
 from sprii_envs.banks.referenced import Referenced
 from sprii_envs.banks.store import COPY, StoreError, Stream
-from sprii_envs.banks.tables import finite_labels, labels_of
+from sprii_envs.banks.tables import check_lengths, finite_labels, labels_of
 from sprii_envs.relations import EpisodeTable
 from sprii_envs.videos import smaller
 
@@ -233,7 +233,7 @@ def _table(meta: Meta, labels: Any) -> EpisodeTable:
     if "split" not in own and (split := _splits(meta)) is not None:
         told["split"] = split[ids]
     told |= {n.removeprefix(LABEL): values[ids] for n, values in meta.episodes.items() if n.startswith(LABEL)}
-    own.pop("length", None)
+    check_lengths(own.pop("length", meta.length[ids]), meta.length[ids], ids, str(meta.root))
     told |= own
     if "system" not in told:
         several = meta.task[ids] < 0

@@ -192,3 +192,9 @@ def test_illegal_populations(make, message):
 def test_what_lies_beyond_needs_levels_of_the_others_alone():
     found = draw(Extrapolated(LEVELS, {"mass": (9.0,)}, each=12))  # of 3 drags and 4 stiffnesses
     assert len({tuple(row) for row in np.asarray(found.values).tolist()}) == 12
+
+
+def test_levels_to_interpolate_between_are_in_order():
+    assert Interpolated({"drag": (3.0, 2.0, 1.0)}).count == 2
+    with pytest.raises(ValueError, match=r"levels of 'drag' are \(1.0, 3.0, 2.0\); legal: in order"):
+        Interpolated({"drag": (1.0, 3.0, 2.0)})

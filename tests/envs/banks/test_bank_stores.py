@@ -150,6 +150,9 @@ def test_a_recording_of_other_streams_is_not_taken_up(tmp_path: Path) -> None:
         ({"tactile": np.zeros((10, 5))}, r"'tactile' is float64 of shape \(10, 5\), expected float32"),
         ({"slow": np.zeros(4)}, r"'slow' is float64 of shape"),
         ({"actions": None}, r"has the columns \['imu', 'slow', 'tactile'\], not"),
+        ({"slow": np.array([0, 1, 2**31, 3])}, "'slow' holds 2147483648, which int32 does not"),
+        ({"slow": np.array([0, 1, 2, -(2**31) - 1])}, "'slow' holds -2147483649, which int32 does not"),
+        ({"tactile": np.ma.masked_less(np.ones((10, 4)) * [1, 1, 1, -999], 0)}, "'tactile' has masked entries"),
     ],
 )
 def test_an_episode_that_does_not_fit_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
@@ -391,3 +394,33 @@ def test_a_recording_that_is_not_finished_says_so_where_it_is_opened(tmp_path: P
         open_store(tmp_path / "other")
     with pytest.raises(ValueError, match="NUL"):
         Recording("a\0b", STREAMS)
+
+
+def test_the_length_is_that_of_the_streams(tmp_path: Path) -> None:
+    """A label of that name must be it, unless no stream has one entry a step."""
+    with Recording(tmp_path / "bank", STREAMS) as recording:
+        with pytest.raises(StoreError, match=r"the label 'length' is 0\.7, but the table's length is the 10 obs"):
+            recording.append(episode(0)[0], system="a", length=0.7)
+        recording.append(episode(0)[0], system="a", length=10)
+        recording.append(episode(1)[0], system="a")
+    assert RecordedBank(tmp_path / "bank").table["length"].tolist() == [10, 11]
+    with Recording(tmp_path / "slow", {"slow": STREAMS["slow"]}) as recording:
+        for length, message in ((None, "give its length"), (0.7, "the label 'length' is 0.7; legal: an integer")):
+            told = {} if length is None else {"length": length}
+            with pytest.raises(ValueError, match=message):
+                recording.append({"slow": np.arange(4)}, system="a", **told)
+        recording.append({"slow": np.arange(4)}, system="a", length=10)
+    assert RecordedBank(tmp_path / "slow").table["length"].tolist() == [10]
+
+
+def test_two_numbers_an_episode_may_be_two_things() -> None:
+    """Of episodes of two observations (E, 2) is E series of numbers, or E actions of two."""
+    table = EpisodeTable({"episode": [0, 1, 2], "system": ["a", "a", "b"], "length": [2, 2, 2]})
+    array = np.arange(6.0).reshape(3, 2)
+    with pytest.raises(StoreError, match=r"of shape \(3, 2\) may be 3 episodes of 2 numbers or 3 transitions of 2"):
+        ArrayStore(table, {"x": array})
+    assert ArrayStore(table, {"x": Stream(array, per="transition")}).windows("x", [1], [0], 1).tolist() == [[[2, 3]]]
+    assert ArrayStore(table, {"x": Stream(array.ravel())}).windows("x", [1], [0], 2).tolist() == [[2, 3]]
+    masked = np.ma.masked_greater(np.arange(6.0), 4)
+    with pytest.raises(StoreError, match="'x' has masked entries"):
+        ArrayStore(table, {"x": masked})

@@ -230,6 +230,50 @@ def test_the_digest_of_code_is_the_same_in_every_process_and_as_a_script(tmp_pat
     assert len(told) == 1
 
 
+KITCHEN = """
+import kitchen.heat
+from sprii_envs.world import World
+
+
+class Named(World):
+    def step(self, state, force, prepared):
+        return kitchen.heat.flow(force)
+
+
+class Imported(World):
+    def step(self, state, force, prepared):
+        from .heat import flow as of
+
+        return of(force)
+
+
+class Renamed(World):
+    def step(self, state, force, prepared):
+        import kitchen.heat as heat
+
+        return heat.flow(force)
+"""
+
+
+def test_modules_in_modules_and_imports_on_the_way_are_followed(tmp_path):
+    """What a step takes of another file of the package counts, and what it does not take does not."""
+    package = tmp_path / "kitchen"
+    package.mkdir()
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    (package / "oven.py").write_text(KITCHEN, encoding="utf-8")
+    tell = "from kitchen.oven import *\nfrom sprii_envs.banks import worlds\n"
+    tell += "print(*map(worlds.digest, (Named, Imported, Renamed)))"
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}", "PYTHONDONTWRITEBYTECODE": "1"}
+    told = []
+    for heat in ("2.0 * x", "3.0 * x", "3.0 * x  # degrees\n\n\ndef unused(x):\n    return x"):
+        (package / "heat.py").write_text(f"def flow(x):\n    return {heat}\n", encoding="utf-8")
+        run = [sys.executable, "-c", tell]
+        done = subprocess.run(run, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
+        told.append(done.stdout.split())
+    assert all(one != other for one, other in zip(*told[:2], strict=True))
+    assert told[1] == told[2]
+
+
 def _rewrite(path, change):
     manifest = json.loads((path / "bank.json").read_text(encoding="utf-8"))
     change(manifest)

@@ -353,3 +353,19 @@ def test_a_system_with_fewer_rollouts_is_named():
     half: Any = 1.5
     with pytest.raises(ValueError, match=r"the budget of rollouts is 1\.5; legal: an integer"):
         gap.budget(half)
+
+
+def test_rollouts_that_are_there_twice():
+    """Tables of one system joined number its rollouts anew; one made with a rollout twice has no budget."""
+    each = [
+        EpisodeTable({"episode": [k, k + 1], "system": ["a", "b"], "rollout": [0, 0], "length": [9, 9]}) for k in (0, 2)
+    ]
+    both = EpisodeTable.concat(each)
+    assert both["rollout"].tolist() == [0, 0, 1, 1]
+    assert both.budget(1)["episode"].tolist() == [0, 1]
+    apart = EpisodeTable({"episode": [4], "system": ["c"], "rollout": [3], "length": [9]})
+    assert EpisodeTable.concat([each[0], apart])["rollout"].tolist() == [0, 0, 3]
+    twice = EpisodeTable({"episode": [0, 1, 2], "system": ["a"] * 3, "rollout": [0, 0, 1], "length": [9] * 3})
+    with pytest.raises(ValueError, match="system a has rollout 0 more than once"):
+        twice.budget(2)
+    assert EpisodeTable.concat([twice])["rollout"].tolist() == [0, 0, 1]

@@ -120,6 +120,34 @@ def test_the_context_is_of_the_running_episode():
         assert not history.differences[:, t - first :].any()
 
 
+def test_a_model_is_planned_with_in_evaluation_mode():
+    """Dropout is no part of a plan, and the model is in its own mode again afterwards."""
+
+    class Dropped(torch.nn.Module):
+        history = 2
+
+        def __init__(self):
+            super().__init__()
+            self.own = KnownModel(torch.tensor([[1.0, 1.0]]), history=2)
+            self.dropout = torch.nn.Dropout(0.9)
+
+        def context(self, history: History) -> torch.Tensor:
+            return self.own.context(history)
+
+        def step(self, state, action, context):
+            return self.dropout(self.own.step(state, action, context))
+
+    model = Dropped().train()
+    one, again, still = (
+        trial(PlanningAgent(made, SMALL, pendulum.reward, seed=3), seed=0, episodes=1).actions
+        for made in (model, model, Dropped().eval())
+    )
+    assert model.training
+    assert model.dropout.training
+    np.testing.assert_array_equal(one, again)
+    np.testing.assert_array_equal(one, still)
+
+
 def test_learned_policies_are_functions_of_their_seed():
     learner = CaDM(CaDMConfig(encoder=(8, 8, 8), dynamics=(8, 8, 8, 8)), seed=1).eval()
     one, again, other = (trial(learned(learner, SMALL, seed=seed), seed=0, episodes=2).actions for seed in (3, 3, 4))

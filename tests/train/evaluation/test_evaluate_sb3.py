@@ -9,10 +9,18 @@ import pytest
 import torch
 
 pytest.importorskip("stable_baselines3")
+from gymnasium.wrappers import NormalizeObservation
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnvWrapper, VecFrameStack, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecEnvWrapper,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+)
 
 import sprii_envs  # noqa: F401 (registers the environments)
 from sprii_envs.wrappers import ContextObservation, VectorContextObservation
@@ -119,6 +127,23 @@ def test_single_environments_of_a_model_tell_their_wrappers():
     with pytest.raises(ValueError, match="has the wrappers ContextObservation"):
         own_of(model)
     assert len(own_of(PPO("MlpPolicy", gym.make(ENV_ID), device="cpu")).returns) == 5
+
+
+def test_wrappers_in_worker_processes_are_seen():
+    """Gymnasium's and this project's, of which a worker can be asked; those that change nothing count for nothing."""
+    venv = SubprocVecEnv(
+        [lambda: Monitor(NormalizeObservation(gym.make(f"sprii_envs:{ENV_ID}", **SHORT)))], start_method="spawn"
+    )
+    try:
+        with pytest.raises(ValueError, match="has the wrappers NormalizeObservation, which cannot be taken over"):
+            own_of(PPO("MlpPolicy", venv, device="cpu"))
+    finally:
+        venv.close()
+    plain = SubprocVecEnv([lambda: Monitor(gym.make(f"sprii_envs:{ENV_ID}", **SHORT))], start_method="spawn")
+    try:
+        assert len(own_of(PPO("MlpPolicy", plain, device="cpu")).returns) == 5
+    finally:
+        plain.close()
 
 
 def test_pixels_are_transposed():

@@ -275,6 +275,20 @@ def test_normalised_like_the_policys_observations():
     assert buffer._count == 7  # with VecNormalize too, only an end is an end
 
 
+def test_systems_may_be_numbers():
+    """Their steps make the episodes that those of the same systems as text make."""
+    told = []
+    for kind in (int, np.int64, str):
+        buffer = RelationReplayBuffer(30, SPACE, ACTIONS, "cpu", 1)
+        for t, system in enumerate((7, 7, 7, 8, 8, 8, 7, 7, 7)):
+            before, after = np.full((1, 2), t), np.full((1, 2), t + 1)
+            buffer.add(before, after, np.zeros((1, 1)), np.zeros(1), np.array([t == 8]), [{"system_id": kind(system)}])
+        pairs = buffer.sample_pairs(64)
+        assert set(pairs.recipient.episode) == {0, 2}
+        told.append((pairs.recipient.episode.tolist(), pairs.donor.episode.tolist()))
+    assert told[0] == told[1] == told[2]
+
+
 def test_another_system_is_another_episode():
     """Even where it begins in the very observation that the last one left."""
     buffer = RelationReplayBuffer(30, SPACE, ACTIONS, "cpu", 1)
