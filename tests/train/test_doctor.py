@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,19 @@ def test_a_device_that_computes_otherwise_is_seen(monkeypatch: pytest.MonkeyPatc
     (one,) = steps.try_presets(D_CLEAN, ["cpu", "odd"], presets=("smoke",))
     assert one.updates[1].difference == pytest.approx(0.01)
     assert one.updates[1].verdict.startswith("DIFFERS")
+
+
+def test_gradients_are_compared_as_they_are_before_clipping():
+    """Clipped, one that is twice as long would be the same."""
+    setting, budget = SETTINGS["d-clean"], SETTINGS["d-clean"].budget("smoke")
+    config = setting.learner_config(budget.learner, RECIPES["align-cross"])
+    learner = learner_of(config)[1](config)
+    windows = steps.random_windows(setting, config, budget.train.pairs)
+    short, whole = (
+        steps._stepped(learner, windows, replace(budget.train, clip=clip), "cpu", "fp32")[1] for clip in (1e-3, 1e9)
+    )
+    assert steps._apart(short, whole) < 1e-5
+    assert steps._apart([2.0 * g for g in short], whole) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_memory_of_two_pairs_says_that_of_the_whole_batch():
