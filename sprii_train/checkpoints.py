@@ -196,8 +196,17 @@ def save_training_state(
     with written_folder(path) as folder:
         _save(learner.state_dict(), folder / "model.safetensors", path / "model.safetensors")
         _save(moments, folder / "optimizer.safetensors", path / "optimizer.safetensors")
-        write_json(folder / "progress.json", {"step": step, "run": run, "files": inventory(folder)})
+        told = {"step": step, "run": run, "groups": _groups(optimizer)}
+        write_json(folder / "progress.json", told | {"files": inventory(folder)})
     _drop(training_states(root)[:-1])
+
+
+def _groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """The numbers of an optimiser's groups, in which some keep what they have learnt of the run; not its switches."""
+    return [
+        {name: value for name, value in group.items() if type(value) in (int, float)}
+        for group in optimizer.param_groups
+    ]
 
 
 def _drop(states: list[Path]) -> None:
@@ -247,6 +256,8 @@ def load_training_state(
     _check_weights(learner, weights, folder / "model.safetensors", remedy)
     _check_files(folder, progress, ("model.safetensors", "optimizer.safetensors"), remedy)
     learner.load_state_dict(weights)
+    for group, held in zip(optimizer.param_groups, progress.get("groups", []), strict=False):
+        group.update(held)
     optimizer.state.clear()
     parameters = dict(learner.named_parameters())
     for (name, key), value in moments.items():
@@ -257,19 +268,24 @@ def load_training_state(
 
 
 def _read_moments(path: Path, learner: nn.Module, remedy: str) -> dict[tuple[str, str], Tensor]:
-    """The optimiser's state by parameter and kind, the same kinds for every parameter that has any."""
+    """The optimiser's state by parameter and kind, the same kinds for every parameter of as many axes that has any."""
     parameters = dict(learner.named_parameters())
     moments = {(name, key): value for label, value in read_tensors(path, remedy).items()
                for name, _, key in [label.rpartition("|")]}  # fmt: skip
-    kinds = {key for _, key in moments}
+    kinds: dict[int, set[str]] = {}
+    for name, key in moments:
+        if name in parameters:
+            kinds.setdefault(parameters[name].ndim, set()).add(key)
     for (name, key), value in moments.items():
         own = parameters.get(name)
-        if own is None or (key != "step" and value.shape != own.shape):
+        # An optimiser may have counts and products of one entry, and moments by row or column.
+        alike = own is not None and key != "step" and value.ndim == own.ndim and value.ndim > 0
+        if own is None or (alike and any(n not in (m, 1) for n, m in zip(value.shape, own.shape, strict=True))):
             raise CheckpointError(f"{path} is of another architecture: {key} of {name!r} does not fit")
-        if key != "step" and value.dtype != own.dtype:
+        if alike and value.dtype != own.dtype:
             raise CheckpointError(f"{path} is damaged: {key} of {name!r} is {value.dtype}, not {own.dtype}; {remedy}")
         if not torch.isfinite(value).all():
             raise CheckpointError(f"{path} is damaged: {key} of {name!r} is not finite; {remedy}")
-        if missing := sorted(kind for kind in kinds if (name, kind) not in moments):
+        if missing := sorted(kind for kind in kinds[own.ndim] if (name, kind) not in moments):
             raise CheckpointError(f"{path} is damaged: it lacks {missing[0]} of {name!r}; {remedy}")
     return moments

@@ -23,6 +23,7 @@ from sprii_envs.relations import (
 from sprii_envs.relations.coercion import integer_array
 from sprii_envs.relations.rows import TableRows
 from sprii_envs.standardiser import Standardiser
+from sprii_train.identity import plain_attributes
 from sprii_train.protocol import Windows, each
 
 Rows = NDArray[np.int64]
@@ -217,8 +218,16 @@ class PairedWindows:
             "apart": self.windows.apart,
             "observation": _unless(getattr(self.reader, "observation", "states"), "states"),
             "action": _unless(getattr(self.reader, "action", "actions"), "actions"),
+            "reader": self._told_of_reader(),
         }
         return told | {name: value for name, value in optional.items() if value}
+
+    def _told_of_reader(self) -> Any:
+        """What a reader of another kind depends on: what it says, or its plain attributes."""
+        if type(self.reader) is WindowReader:
+            return None
+        own = getattr(self.reader, "identity", None)
+        return own() if callable(own) else plain_attributes(self.reader)[:16]
 
     def shard(self, rank: int, world: int) -> "PairedWindows":
         """The same batches, of which one rank's share of the pairs is read.

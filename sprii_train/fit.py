@@ -31,7 +31,8 @@ from sprii_train.checkpoints import CheckpointError, load_training_state, save, 
 from sprii_train.identity import code_of, learner_state, plain_attributes
 from sprii_train.memory import keep_freed_memory
 from sprii_train.microbatches import chunked_loss
-from sprii_train.protocol import Objective, Windows, check_objective, take, training_loss
+from sprii_train.protocol import Objective, Windows, check_objective, own_modes, take, training_loss
+from sprii_train.randomness import torch_seed
 from sprii_train.records import Records, Report
 
 
@@ -220,7 +221,7 @@ def train_step(
     """
     device = windows.actions.device
     seeded = torch.default_generator if device.type == "cpu" else torch  # torch's own also tells GPUs, by a stack trace
-    seeded.manual_seed((config.seed << 32) + step)
+    seeded.manual_seed(torch_seed(config.seed, step))
     if callable(at_step := getattr(learner, "at_step", None)):
         at_step(config.seed, step)
     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
@@ -271,7 +272,9 @@ def fit(
             of what is found of either. A directory that holds a run of another identity is refused; one that holds
             this run, finished, is loaded, and a line on stderr says so.
         progress: called after each step with (steps done, values), on rank 0.
-        diagnostics: measures of the learner that training is told of and unmoved by; each has a file in the directory.
+        diagnostics: measures of the learner that training is told of and unmoved by (what they leave in evaluation mode
+            is in its own again); each has a file in the directory. One with `over(step)` may end training after its
+            turn.
 
     Raises:
         ValueError: for data without an identity, an identity that is no JSON, data of another number of pairs than
@@ -306,6 +309,7 @@ def fit(
     loss = partial(chunked_loss, pairs=config.microbatch) if config.microbatch else training_loss
     compute = distributed.parallel(learner, loss)
     kept = {config.after(share) for share in config.endpoints}
+    ending: list[Any] = [each for each in diagnostics if callable(getattr(each, "over", None))]
     with (
         _stop_requests() as stop,
         torch.random.fork_rng(),
@@ -318,11 +322,15 @@ def fit(
                 done = step + 1
                 if done % config.log_every == 0 or done == config.steps or done in kept:
                     records.log(done, values)
-                for diagnostic in diagnostics:
-                    if done % diagnostic.every == 0:
-                        records.add(diagnostic.name, done, diagnostic(learner, windows, objective, config.seed, done))
-                if progress is not None and main:
-                    progress(done, values)
+                with own_modes(learner):
+                    for diagnostic in diagnostics:
+                        if done % diagnostic.every == 0:
+                            found = diagnostic(learner, windows, objective, config.seed, done)
+                            records.add(diagnostic.name, done, found)
+                    if progress is not None and main:
+                        progress(done, values)
+                if any(done % each.every == 0 and distributed.first(partial(each.over, done)) for each in ending):
+                    break
                 if done in kept:
                     distributed.first(lambda done=done: save(learner, endpoint_folder(root, done)))
                 stopping = distributed.any_rank(stop.is_set(), device)

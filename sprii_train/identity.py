@@ -254,6 +254,8 @@ class _Walk:
         return "\n".join(parts)
 
     def _function(self, value: FunctionType) -> str:
+        if getattr(value, "hooked", False):  # torch wraps an optimiser's step when the first of its class is made
+            value = getattr(value, "__wrapped__", value)
         code = _code(value)
         parts = [self.of(code), self.of(value.__defaults__), self.of(value.__kwdefaults__)]
         for cell in value.__closure__ or ():

@@ -298,16 +298,23 @@ class MissingOperation(TypeError):
 
 
 @contextmanager
-def evaluation_mode(learner: Any) -> Iterator[None]:
-    """Every module of a learner in evaluation mode for the block, and in its own mode again after it."""
+def own_modes(learner: Any) -> Iterator[list[torch.nn.Module]]:
+    """Every module of a learner, given as a list, in its own mode again after the block."""
     modes = [(m, m.training) for m in learner.modules()] if isinstance(learner, torch.nn.Module) else []
     try:
-        for module, _ in modes:
-            module.training = False
-        yield
+        yield [module for module, _ in modes]
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+@contextmanager
+def evaluation_mode(learner: Any) -> Iterator[None]:
+    """Every module of a learner in evaluation mode for the block, and in its own mode again after it."""
+    with own_modes(learner) as modules:
+        for module in modules:
+            module.training = False
+        yield
 
 
 def check_learner(learner: Learner, windows: Windows) -> None:

@@ -1,7 +1,7 @@
 """Training that keeps the epoch of the lowest selection loss and ends when that has not fallen for a while."""
 
+import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError, read_tensors, write_tensors
 from sprii_train.fit import TrainConfig, fit
+from sprii_train.identity import code_of, plain_attributes
 from sprii_train.protocol import Objective, Windows, evaluation_mode, take
 from sprii_train.records import Report, read_rows, training_seconds
 
@@ -26,10 +27,6 @@ class Selected(NamedTuple):
     seconds: float
 
 
-class Enough(Exception):
-    """The loss has not fallen for long enough."""
-
-
 @dataclass(frozen=True)
 class Selection:
     """A diagnostic of `fit`: a loss after every epoch, and the weights that had the least of it.
@@ -37,7 +34,7 @@ class Selection:
     It is a function of weights, so a run that is resumed from before the best epoch finds the same weights again.
 
     Attributes:
-        loss: of a learner.
+        loss: of a learner; NaN is the worst that there is.
         path: file of the weights.
         every: updates of an epoch.
         least, patience: epochs that are trained at least; and after the best one.
@@ -60,7 +57,7 @@ class Selection:
 
     def _keep(self, learner: nn.Module, loss: float, epoch: int) -> None:
         losses, weights = self.kept() if epoch > 1 and self.path.exists() else ([], {})
-        losses = [*losses[: epoch - 1], loss]
+        losses = [*losses[: epoch - 1], math.inf if math.isnan(loss) else loss]
         if losses.index(min(losses)) == len(losses) - 1:
             weights = {name: value.detach().cpu() for name, value in learner.state_dict().items()}
         write_tensors(self.path, weights | {_LOSSES: torch.tensor(losses, dtype=torch.float64)})
@@ -98,23 +95,24 @@ def fit_selected(
 ) -> Selected:
     """Train a learner by its own loss, and leave it with the weights of the best epoch; see `fit` for what is raised.
 
+    A folder's run is of its selection too: epochs, and the code of the loss. What data the loss reads, `identity` says.
+
     Raises:
         ValueError: for a budget without an epoch.
     """
     if config.steps < selection.every:
         raise ValueError(f"a budget has {config.steps} updates; legal: an epoch at least, {selection.every}")
-
-    def told(step: int, values: dict[str, float]) -> None:
-        if progress is not None:
-            progress(step, values)
-        if selection.over(step):
-            raise Enough
-
-    with suppress(Enough):
-        fit(
-            learner, data, Objective(), config, folder, identity=identity, progress=told, tensorboard=False,
-            diagnostics=[selection],
-        )  # fmt: skip
+    criterion = {
+        "selection": [selection.every, selection.least, selection.patience],
+        "selection code": code_of(selection.loss),
+        "selection held": plain_attributes(selection.loss)[:16],
+    }
+    if criterion.keys() & (identity := dict(identity or {})).keys():
+        raise ValueError(f"fit_selected's identity has {', '.join(sorted(criterion))}, which it adds itself")
+    fit(
+        learner, data, Objective(), config, folder, identity=identity | criterion, progress=progress, tensorboard=False,
+        diagnostics=[selection],
+    )  # fmt: skip
     losses, weights = selection.kept()
     learner.load_state_dict(weights)
     learner.eval()

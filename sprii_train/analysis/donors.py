@@ -12,7 +12,7 @@ from sprii_envs.relations import EpisodeTable, WindowSampler
 from sprii_envs.relations.kernels import derangement
 from sprii_train.analysis.formation.arrangement import group_means
 from sprii_train.data import WindowReader
-from sprii_train.protocol import Batch, Codes, concatenated, encode, take
+from sprii_train.protocol import Batch, Codes, MissingOperation, concatenated, encode, take
 
 CHUNK = 1000  # windows encoded at a time by default
 IMAGES = 100  # the same, of frames
@@ -92,7 +92,10 @@ def donor_errors_by_system(learner: Any, encoded: Encoded, *, seed: int) -> Dono
 
     Raises:
         ValueError: for a single system, or a system of a single episode.
+        MissingOperation: for a learner whose loss is of a batch and not of a window, which `without_errors` says.
     """
+    if why := getattr(learner, "without_errors", ""):
+        raise MissingOperation(f"errors by donor: {type(learner).__name__} {why}")
     systems = encoded.table["system"]
     recipient, correct, shuffled = donor_pairs(systems, seed)
     every = np.arange(len(systems))

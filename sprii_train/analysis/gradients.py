@@ -14,6 +14,7 @@ from sprii_envs.arguments import check, instance, integer
 from sprii_train import distributed
 from sprii_train.checkpoints import CheckpointError
 from sprii_train.protocol import Objective, Windows, align_terms, cross_loss, encode, evaluation_mode
+from sprii_train.randomness import torch_seed
 from sprii_train.records import read_rows
 
 
@@ -55,7 +56,7 @@ def gradient_relation(
         torch.random.fork_rng([device] if device.type == "cuda" else []),
         torch.backends.cudnn.flags(enabled=False),  # its recurrent layers have no backward pass in this mode
     ):
-        torch.manual_seed((seed << 32) + step)
+        torch.manual_seed(torch_seed(seed, step))
         batch = learner.prepare(windows)  # type: ignore[operator]
         codes = encode(learner, batch)  # type: ignore[arg-type]
         terms = align_terms(learner, batch, codes, objective)  # type: ignore[arg-type]

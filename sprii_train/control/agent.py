@@ -20,7 +20,8 @@ from sprii_train.control.planning import Reward, rollout_score
 from sprii_train.learners.histories import History, append, empty_history
 from sprii_train.protocol import evaluation_mode
 
-LARGEST_SEED = 2**63 - 1
+LARGEST_SEED = 2**32 - 1
+"""A generator of torch on the CPU reads no more of a seed."""
 
 Policy = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 """Observations (E, O) of running episodes → actions (E, A)."""
@@ -219,7 +220,7 @@ def planning_policy(
         reward: see `PlanningAgent`.
         bounds: of the actions, on the device.
         episodes: E; all begin at time 0, where the history is empty.
-        seed: of the controller's noise, below 2⁶³.
+        seed: of the controller's noise, below 2³².
         reads_next, rows: see `rollout_score`.
         finite: whether the policy refuses, with a ValueError, to act where no candidate of an episode ever had a finite
             return; otherwise such an episode keeps its plan, as while a model is still learnt.

@@ -28,6 +28,7 @@ from sprii_train.evaluation import RandomAgent
 from sprii_train.fit import usable_device
 from sprii_train.identity import cell_code, digest
 from sprii_train.learners.cadm import CaDM, CaDMConfig
+from sprii_train.randomness import torch_seed
 from sprii_train.recipes import Recipe
 from sprii_train.records import Records, Report
 
@@ -70,7 +71,7 @@ class ControlRun:
 def collect(run: ControlRun, learner: CaDM, experience: Experience, iteration: int) -> float:
     """Add the episodes of an iteration to the experience; their mean return."""
     drawn = draw("ID", run.episodes, (COLLECTION, run.seed, iteration), cloned=run.cloned)
-    noise = (run.seed << 32) + iteration
+    noise = torch_seed(run.seed, iteration)
     if iteration == 0:
         agent = RandomAgent(seed=noise, bounds=pendulum.bounds())
         agent.reset(run.episodes)

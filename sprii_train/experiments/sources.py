@@ -204,8 +204,9 @@ class SourceCell:
 
     def identity(self) -> dict[str, Any]:
         """Everything that the weights depend on."""
-        setting = self.setting
-        return {
+        setting, usual = self.setting, {field.name for field in fields(Setting)}
+        own = {f.name: _described(getattr(setting, f.name)) for f in fields(setting) if f.repr and f.name not in usual}
+        return ({"own": own} if own else {}) | {
             "setting": [setting.name, setting.properties, setting.history, setting.kind, setting.still],
             "columns": [setting.observation, setting.action],
             "recipe": repr(self.recipe),

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sprii_train.devices import moved
+from sprii_train.randomness import torch_seed
 
 Flow = Callable[[Tensor], Tensor]
 """Fields (B, S, X) → their derivatives in time."""
@@ -27,7 +28,7 @@ def rk4(flow: Flow, y: Tensor, dt: float) -> Tensor:
 
 def restarts(frames: int, share: float, seed: int, step: int) -> Tensor:
     """Frames that a rollout begins at: 0, and of those between the ends each with a probability, by (seed, step)."""
-    generator = torch.Generator().manual_seed((seed << 32) + step)
+    generator = torch.Generator().manual_seed(torch_seed(seed, step))
     inner = torch.rand(frames - 2, generator=generator) < share
     return torch.cat([torch.zeros(1, dtype=torch.int64), inner.nonzero().flatten() + 1])
 

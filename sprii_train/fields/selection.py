@@ -1,5 +1,6 @@
 """The checkpoint of the lowest development loss, kept while a run goes on."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ class Development:
 
     def _keep(self, learner: nn.Module, loss: float, step: int) -> None:
         best = self.best()
-        if best is None or loss < best[0]:
+        if best is None or loss < best[0] or math.isnan(best[0]):
             told = {_LOSS: torch.tensor(loss, dtype=torch.float64), _STEP: torch.tensor(step)}
             write_tensors(self.path, {k: v.detach().cpu() for k, v in learner.state_dict().items()} | told)
 

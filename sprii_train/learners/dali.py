@@ -22,6 +22,7 @@ from sprii_train.devices import moved
 from sprii_train.learners.scaling import Scales, check_fitted, checked_history
 from sprii_train.modules import own_rows
 from sprii_train.protocol import Batch, Codes, Windows, self_loss
+from sprii_train.randomness import torch_seed
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,6 @@ class DALI(nn.Module):
     def _ends(self, rows: int) -> Tensor:
         """Last states of prefixes (B,) of this rank's windows, drawn for those of all ranks."""
         seed, step = self.prefixes_at
-        generator = torch.Generator().manual_seed((seed << 32) + step)
+        generator = torch.Generator().manual_seed(torch_seed(seed, step))
         count = distributed.world() * rows
         return own_rows(torch.randint(1, self.config.history, (count,), generator=generator), torch.Size((rows,)))

@@ -89,6 +89,7 @@ class Contrastive(nn.Module):
     projector: nn.Module
     native_of_pairs = True
     without_cross = "predicts nothing, and contrasts both histories of a pair already"
+    without_errors = "contrasts the histories of a batch, so that a window alone has no error"
 
     def predict(self, z_s: Tensor, z_p: Tensor, u: Tensor) -> Tensor:
         """Projected codes; states and actions say nothing."""

@@ -19,6 +19,7 @@ from sprii_train import distributed
 from sprii_train.devices import moved
 from sprii_train.fields.windows import FieldWindows
 from sprii_train.protocol import Batch, Codes
+from sprii_train.randomness import torch_seed
 
 SHARPNESS = 10.0
 """β of Softplus."""
@@ -150,7 +151,7 @@ class NOD(nn.Module):
         """Places (B, Q) of this rank's windows, drawn for those of all ranks."""
         seed, step = self.queries_at
         ranks, c = distributed.world(), self.config
-        generator = torch.Generator().manual_seed((seed << 32) + step)
+        generator = torch.Generator().manual_seed(torch_seed(seed, step))
         drawn = torch.randint(c.frames * c.points, (ranks * windows, c.queries), generator=generator)
         return drawn.view(2, ranks, -1)[:, distributed.rank()].reshape(windows, -1) if ranks > 1 else drawn
 

@@ -93,7 +93,8 @@ class PairBatches(Sampler[Any]):
         """Continue at a saved step, on any number of ranks; ValueError for the state of another stream."""
         if not isinstance(state, Mapping):
             raise ValueError(f"the state must be what state_dict() gave, got {state!r}")
-        differ = [f"{k} {state.get(k)!r}, here {v!r}" for k, v in self._fixed().items() if state.get(k) != v]
+        fixed = {"apart": None} | self._fixed()
+        differ = [f"{k} {state.get(k)!r}, here {v!r}" for k, v in fixed.items() if state.get(k) != v]
         if differ or not {"step", "pairs"} <= set(state):
             raise ValueError(f"this state belongs to other batches: {'; '.join(differ) or 'no step or no pairs'}")
         self.pairs.load_state_dict(state["pairs"])
@@ -104,6 +105,7 @@ class PairBatches(Sampler[Any]):
         return {
             **{"size": self.size, "length": self.length},
             **{"history": w.history, "horizon": w.horizon, "window_seed": w.seed},
+            **({} if w.apart is None else {"apart": w.apart}),
         }
 
 

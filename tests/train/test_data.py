@@ -4,6 +4,7 @@ import json
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -234,6 +235,27 @@ def test_what_is_read_is_part_of_the_identity(spring_bank: Bank):
     told = identity(16, True)
     assert (told["image"], told["still"]) == (16, True)
     assert "still" not in identity(16, False)
+
+
+def test_a_reader_of_your_own_is_part_of_the_identity(spring_bank: Bank):
+    """By its plain attributes, or by what it says itself."""
+
+    class Loud(WindowReader):
+        gain = 1.0
+
+    class Told(WindowReader):
+        def identity(self) -> dict[str, Any]:
+            return {"stem": "a"}
+
+    def identity(kind: type[WindowReader], **attributes: Any) -> dict:
+        reader = kind(spring_bank, 96, (1, 4))
+        vars(reader).update(attributes)
+        return PairedWindows(reader, forced(spring_bank), pairs=2).identity()
+
+    assert identity(Loud, gain=1.0) != identity(Loud, gain=100.0)
+    assert identity(Loud, gain=2.0) == identity(Loud, gain=2.0)
+    assert identity(Told)["reader"] == {"stem": "a"}
+    assert "reader" not in identity(WindowReader)
 
 
 def test_a_table_in_place_of_a_split(poke_bank: Bank):

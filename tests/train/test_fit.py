@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ from sprii_train.fit import (
 )
 from sprii_train.learners import JEPA, learner_of
 from sprii_train.protocol import Objective, Windows, training_loss
+from sprii_train.randomness import torch_seed
 from sprii_train.recipes import RECIPES
 from sprii_train.settings import SETTINGS
 
@@ -297,6 +299,83 @@ def test_step_noise_is_keyed_by_seed_and_step(windows: Windows):
 
     assert values(3) == values(3)
     assert values(3)["sigreg"] != values(4)["sigreg"] != values(4, seed=1)["sigreg"]
+
+
+def test_what_a_step_draws_is_of_its_seed_too(windows: Windows):
+    """A generator of the CPU reads 32 bits of a seed: of a seed in the upper half it would see nothing."""
+
+    def drawn(step: int, seed: int) -> list[float]:
+        found: list[float] = []
+
+        def compute(learner: nn.Module, *rest: Any) -> Any:
+            found.extend(torch.rand(3).tolist())
+            return training_loss(learner, *rest)  # type: ignore[arg-type]
+
+        learner, config = new_learner(), replace(CONFIG, seed=seed)
+        train_step(learner, windows, OBJECTIVE, build_optimizer(learner, config), config, step, "fp32", compute)
+        return found
+
+    every = [drawn(step, seed) for step in (0, 7) for seed in (0, 1, 2, 2**31 - 1)]
+    assert len({tuple(one) for one in every}) == len(every)
+    assert drawn(7, 1) == every[5]
+    seeds = {torch_seed(seed, step) for seed in range(40) for step in range(500)}
+    assert len(seeds) > 19_990  # of 20,000; by chance 0.05 pairs of them are one
+    assert max(seeds) < 2**32
+
+
+def test_a_diagnostic_may_leave_evaluation_mode(data: PairedWindows, tmp_path: Path):
+    """Training goes on in training mode, and ends where a diagnostic says so."""
+    modes: list[bool] = []
+
+    class Quiet:
+        name, every = "quiet", 1
+
+        def __call__(self, learner: nn.Module, *_: Any) -> dict[str, Any]:
+            modes.append(learner.training)
+            learner.eval()
+            return {"modules": len(list(learner.modules()))}
+
+        def over(self, step: int) -> bool:
+            return step == 3
+
+    learner = fit(new_learner(), data, OBJECTIVE, CONFIG, tmp_path, tensorboard=False, diagnostics=[Quiet()])
+    assert modes == [True] * 3
+    assert not learner.training
+    assert len((tmp_path / "quiet.jsonl").read_text().splitlines()) == 3
+
+
+class Growing(torch.optim.SGD):
+    """Keeps what it has learnt of the run in its groups, as some optimisers do."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            group["momentum"] = group["momentum"] + 0.01
+        super().step(closure)
+
+
+@dataclass(frozen=True)
+class Others(TrainConfig):
+    kind: str = "Growing"
+
+    def optimizer(self, learner: nn.Module) -> torch.optim.Optimizer:
+        if self.kind == "Growing":
+            return Growing(learner.parameters(), lr=1e-3, momentum=0.1)
+        return getattr(torch.optim, self.kind)(learner.parameters(), lr=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["Growing", "NAdam", "ASGD", "Adafactor"])
+def test_runs_of_other_optimisers_resume_exactly(data: PairedWindows, tmp_path: Path, kind: str):
+    config = Others(kind=kind, steps=10, pairs=8, warmup=3, checkpoint_every=4, precision="fp32")
+    whole = train(data, tmp_path / "whole", config=config)
+
+    def crash(step: int, values: dict[str, float]) -> None:
+        if step == 7:
+            raise RuntimeError("planned")
+
+    with pytest.raises(RuntimeError, match="planned"):
+        train(data, tmp_path / "cut", crash, config)
+    resumed = train(data, tmp_path / "cut", config=config)
+    assert all(torch.equal(resumed[name], value) for name, value in whole.items())
 
 
 def test_bfloat16_step(windows: Windows):

@@ -69,8 +69,13 @@ def _measured(source: Source, splits: Sequence[str], fitted: int, systems: int |
 
 
 def prediction(source: Source, split: str, systems: int | None = None) -> dict[str, float]:
-    """Task losses at every horizon, or over all, by the source of the context, and the variance of the targets."""
+    """Task losses at every horizon, or over all, by the source of the context, and the variance of the targets.
+
+    Nothing of a learner whose loss is of a batch (`without_errors`).
+    """
     learner, reader = source.learner, source.reader
+    if getattr(learner, "without_errors", ""):
+        return {}
     table = split if systems is None else source.setting.episodes(source.store, split, systems=systems)
     encoded = encode_split(learner, reader, table, seed=SEED, unseal=True)
     errors = donor_errors(learner, encoded, seed=SEED)

@@ -12,7 +12,8 @@ from sprii_envs.relations import EpisodeTable, WindowSampler
 from sprii_train.analysis.donors import donor_errors, donor_pairs, encode_split
 from sprii_train.data import WindowReader
 from sprii_train.learners import JEPA
-from sprii_train.protocol import Batch, Codes, Windows
+from sprii_train.learners.fcrl import FCRL, FCRLConfig
+from sprii_train.protocol import Batch, Codes, MissingOperation, Windows
 
 
 class Oracle:
@@ -234,3 +235,11 @@ def test_observations_and_batches_that_are_mappings():
     assert got.own[0] == pytest.approx(np.mean([error(i, i) for i in range(episodes)]), rel=1e-5)
     pairs = [(i, j) for i in rows for j in rows if i // 3 == j // 3 and i != j]
     assert got.correct[0] == pytest.approx(np.mean([error(int(r), int(d)) for r, d in pairs]), rel=1e-5)
+
+
+def test_a_loss_of_a_batch_is_no_error_of_a_window(bank):
+    """FCRL's would be of whichever episodes are encoded at once."""
+    learner = FCRL(FCRLConfig(history=6))
+    encoded = encode_split(learner, WindowReader(bank, 6, (1, 3)), "test", seed=0)
+    with pytest.raises(MissingOperation, match="FCRL contrasts the histories of a batch"):
+        donor_errors(learner, encoded, seed=0)

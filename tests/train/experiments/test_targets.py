@@ -112,7 +112,7 @@ def partners_row() -> Row:
     probes = {f"probe_{cohort}": {"error": 0.05, "chosen": 0.05, "constant": 0.06} for cohort in cohorts}
     read = probes | {"distance_ratio": 1.8, "two_names": {"ratio": 1.0, "probe": 1.3}}
     ends = {f"{when}_{cohort}": 9.0 for when in ("last", "all") for cohort in ("familiar", "held_out")}
-    return kept | read | {"untrained": read, "without": read, "behaviour": probes, "imitated": ends}
+    return kept | read | {"untrained": read, "without": read, "behaviour": read, "imitated": ends}
 
 
 def moved(value: Any, rng: np.random.Generator, noise: float) -> Any:

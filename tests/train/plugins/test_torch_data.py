@@ -222,6 +222,11 @@ def test_bad_input_is_refused(bank: Bank):
             dataset(bank)[bad]
     with pytest.raises(BankError, match="not inside episode"):
         dataset(bank)[[0, 15, 1, 0]]
+    apart = PairBatches(PairSampler(train, SAME_ROLLOUT), WindowSampler(train, HISTORY, HORIZON, apart=2))
+    alike = PairBatches(PairSampler(train, SAME_ROLLOUT), WindowSampler(train, HISTORY, HORIZON))
+    for one, other in ((apart, alike), (alike, apart)):
+        with pytest.raises(ValueError, match="other batches: apart"):
+            one.load_state_dict(other.state_dict())
     state = batches(bank).state_dict()
     with pytest.raises(ValueError, match="size 6, here 4"):
         batches(bank, size=4).load_state_dict(state)

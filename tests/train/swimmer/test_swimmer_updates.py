@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sprii_envs.banks import RecordedBank, open_store
 from sprii_envs.swimmer import ACTED, OBSERVED, SegmentProtocol
+from sprii_train.checkpoints import CheckpointError
 from sprii_train.experiments.cells import result_of, work
 from sprii_train.experiments.groups import Scope
 from sprii_train.experiments.measures.fixed_weight import VARIANTS, _summary
@@ -293,6 +294,33 @@ def test_training_ends_when_the_loss_has_not_fallen_and_keeps_the_best(tmp_path:
     assert chosen.seconds > 0
     with pytest.raises(ValueError, match="a budget has 1 updates; legal: an epoch at least, 2"):
         fit_selected(learner, data, replace(config, steps=1), tmp_path / "x", kept)
+
+
+def test_a_run_is_of_what_it_was_selected_by_and_nan_is_the_worst(tmp_path: Path):
+    def data(step: int) -> Any:
+        rows = {"segments": numbers(4, 2, 48, seed=step), "mask": torch.ones(4, 2), "query": numbers(4, 16, seed=step)}
+        return windows(rows, numbers(4, 32, seed=step))
+
+    config = TrainConfig(steps=6, pairs=2, warmup=0, checkpoint_every=2, log_every=1, precision="fp32")
+    place = tmp_path / "best.safetensors"
+
+    def selected(sign: float, folder: Path = tmp_path, every: int = 2, first: float = 0.0) -> Any:
+        losses = iter([first * sign, 1.0 * sign, 2.0 * sign])
+        return fit_selected(
+            base(), data, config, folder, Selection(lambda _: next(losses), place, every, 3, 3),
+            identity={"data": "planted"},
+        )  # fmt: skip
+
+    assert selected(1.0).epoch == 1
+    with pytest.raises(CheckpointError, match="selection code"):
+        fit_selected(
+            base(), data, config, tmp_path, Selection(lambda _: 0.5, place, 2, 3, 3), identity={"data": "planted"}
+        )
+    with pytest.raises(CheckpointError, match=r"selection: there \[2, 3, 3\], here \[3, 3, 3\]"):
+        selected(1.0, every=3)
+    place = tmp_path / "nan.safetensors"
+    found = selected(1.0, tmp_path / "nan", first=float("nan"))
+    assert (found.epoch, found.losses) == (2, [float("inf"), 1.0, 2.0])
 
 
 def test_a_resumed_run_keeps_the_same_epoch(tmp_path: Path):
