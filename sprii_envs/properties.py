@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from sprii_envs.arguments import choice, integer
-from sprii_envs.checks import is_real, reals, whole
+from sprii_envs.checks import is_integer, is_real, reals, whole
 
 Array = NDArray[np.float64]
 
@@ -64,6 +64,8 @@ class PersistentProperty:
         for label in ("low", "high", "nominal", "physical_low", "physical_high"):
             if not is_real(value := getattr(self, label)):
                 raise ValueError(f"property {self.name!r}: {label} must be a number, got {value!r}")
+            if isinstance(value, np.generic):  # JSON has Python's numbers
+                object.__setattr__(self, label, value.item())
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise ValueError(f"property {self.name!r}: need finite low < high, got [{self.low}, {self.high}]")
         if self.scale == "log" and self.low <= 0.0:
@@ -209,6 +211,7 @@ class PersistentProperties(Sequence[PersistentProperty]):
         Accepts a `System`, a mapping that names every property, or a row. Raises ValueError naming the
         property, the value and the legal range for unknown or missing names, wrong shapes, unphysical values.
         """
+        values = by_name(values)
         if isinstance(values, Mapping):
             self._check_names(values)
             row = np.empty(len(self), np.float64)
@@ -224,8 +227,9 @@ class PersistentProperties(Sequence[PersistentProperty]):
         """Values of n systems as a new float64 array (n, F), checked as in `array`.
 
         Accepts a mapping of every name to a scalar or an (n,) array, one row (F,) for all, or an (n, F)
-        array. Without n, a mapping is of as many systems as its longest array has.
+        array. Without n, a mapping is of as many systems as its longest array has. A data frame is a mapping.
         """
+        values = by_name(values)
         if isinstance(values, Mapping):
             self._check_names(values)
             if n is None:
@@ -436,6 +440,14 @@ class System(Mapping[str, float]):
         return f"System({dict(self.values)!r}, id={self.id!r}{extra})"
 
 
+def by_name(values: Any) -> Any:
+    """What holds values under names, such as a row or columns of a data frame, as a mapping; all else as it is."""
+    if isinstance(values, Mapping | np.ndarray | System | SystemSet) or not hasattr(values, "__getitem__"):
+        return values
+    names = values.columns if hasattr(values, "columns") else values.keys() if hasattr(values, "keys") else None
+    return values if names is None else {str(name): values[name] for name in names}
+
+
 def _levels(levels: ArrayLike) -> NDArray[np.int64]:
     """Indices of levels as a new array."""
     try:
@@ -446,6 +458,10 @@ def _levels(levels: ArrayLike) -> NDArray[np.int64]:
 
 def _labels(labels: Any, name: str) -> NDArray[np.str_]:
     """Names as a new array; ValueError for what is neither text nor integers."""
+    if isinstance(labels, list | tuple):  # of which NumPy makes "nan" of a missing one, and "1" of 1
+        kinds = {str if isinstance(each, str) else int if is_integer(each) else type(each) for each in labels}
+        if not kinds <= {str} and not kinds <= {int}:
+            raise ValueError(f"{name} must be text, all of it, got {labels!r}")
     given = np.asarray(labels)
     mixed = given.dtype.kind == "O" and all(isinstance(each, str) for each in given.flat)
     if not (given.dtype.kind in "UTiu" or given.size == 0 or mixed) or isinstance(labels, np.ma.MaskedArray):
@@ -485,7 +501,8 @@ class SystemSet(Sequence[System]):
         if not isinstance(properties, PersistentProperties):
             properties = PersistentProperties(properties)
         self.properties = properties
-        given = properties._floats(values)
+        values = by_name(values)
+        given = properties.batch(values, None) if isinstance(values, Mapping) else properties._floats(values)
         if given.ndim != 2 or given.shape[1] != len(properties):
             raise ValueError(
                 f"SystemSet values for properties {properties.names} have shape (N, {len(properties)}), "

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs import rendering
-from sprii_envs.checks import reals, whole
+from sprii_envs.checks import is_integer, reals, whole
 from sprii_envs.properties import (
     PersistentProperties,
     System,
     SystemDistribution,
     SystemSet,
+    by_name,
     content_ids,
     unknown_name,
 )
@@ -65,12 +66,18 @@ def resolve(system: Any, n: int | None, properties: PersistentProperties, system
         return Choice(np.repeat(row[None], slots, axis=0), objects([system.id] * slots), objects([named] * slots))
     if isinstance(system, SystemSet):
         system = list(system)
+    if isinstance(system, np.ndarray) and system.dtype.kind in "UT":
+        system = system.tolist()
+    whole_numbers = isinstance(system, list | tuple) and bool(system) and all(map(is_integer, system))
+    if whole_numbers and systems is not None and all(str(each) in systems for each in system):
+        raise ValueError(f"systems {list(system)} may be ids or values; ids are text: {[str(s) for s in system]}")
     if isinstance(system, list | tuple) and any(isinstance(s, System | str) for s in system):
         if len(system) != slots:
             wanted = "one episode" if n is None else f"{n} slots"
             raise ValueError(f"{len(system)} systems were given for {wanted}")
         parts = [resolve(s, None, properties, systems) for s in system]
         return Choice(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    system = by_name(system)
     if isinstance(system, Mapping) and n is None:
         values = properties.array(system)[None]
     else:
@@ -84,6 +91,7 @@ def system_values(properties: PersistentProperties, systems: Any) -> Array:
         return properties.batch({name: systems.column(name) for name in systems.names}, len(systems))
     if isinstance(systems, System):
         return properties.array(systems)[None]
+    systems = by_name(systems)
     if isinstance(systems, Mapping):
         return properties.batch(systems, None)
     try:

@@ -25,7 +25,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
 
     `reset(seed=int | list | None, options=...)` takes `system` (a mapping of names to numbers or (N,) arrays,
     an (N, F) array, a list of N ids or `System`s, one id or `System`, or "same"), `state` (N, S), `query`,
-    and `reset_mask` (N,) bool. Per-slot arrays always have N rows; rows outside the mask are ignored. What is
+    and `reset_mask` (N,) bool. Per-slot arrays always have N legal rows; those outside the mask are not used. What is
     chosen here stays with the slot through autoresets until the next `reset` of it, except `state`, which is
     used once; a `query` beside it is of the episodes after that one.
     """
@@ -236,7 +236,7 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         AttributeError for what environments have already, ValueError for another number of values or no name.
         """
         instance("name", name, of=str)
-        if name.startswith("_") or hasattr(type(self), name) or name in vars(self):
+        if name.startswith("_") or name in vars(self) or hasattr(type(self), name) or hasattr(SpriiEnv, name):
             raise AttributeError(
                 f"{name!r} cannot be set slot by slot: reset(options=...) chooses systems and states, the constructor "
                 "all else"

@@ -38,7 +38,7 @@ def specs(store: Store, columns: Iterable[str] | None = None) -> dict[str, Strea
 
 
 def chosen(store: Store, table: EpisodeTable | None, unseal: bool) -> EpisodeTable:
-    """The episodes to copy: those of `table`, by default all of splits that are not sealed.
+    """The episodes to copy: those of `table`, with its labels and splits, by default all of splits that are not sealed.
 
     Raises:
         StoreError: for what is no store, and for episodes of sealed splits without `unseal`.
@@ -50,7 +50,7 @@ def chosen(store: Store, table: EpisodeTable | None, unseal: bool) -> EpisodeTab
     whole = store.table if table is None else store.table.select(np.asarray(store.table.locate(table.every())))
     sealed = np.isin(whole["split"].astype(str), store.sealed_splits)
     if not sealed.any() or unseal:
-        return whole
+        return whole if table is None else _overlaid(whole, table)
     if table is not None:
         raise StoreError(
             f"{store.name}: the split {str(whole['split'][sealed][0])!r} is sealed; copy it with unseal=True"
@@ -58,6 +58,12 @@ def chosen(store: Store, table: EpisodeTable | None, unseal: bool) -> EpisodeTab
     if sealed.all():
         raise StoreError(f"{store.name}: every split is sealed; copy them with unseal=True")
     return whole.select(~sealed)
+
+
+def _overlaid(own: EpisodeTable, table: EpisodeTable) -> EpisodeTable:
+    """A store's episodes with what a table of them tells besides; their lengths are the store's."""
+    told = {name: table[name] for name in table.columns if name not in ("episode", "length")}
+    return EpisodeTable({name: own[name] for name in own.columns} | told)
 
 
 def episodes(store: Store, table: EpisodeTable, columns: Mapping[str, StreamSpec], first: int = 0) -> Iterator[Arrays]:

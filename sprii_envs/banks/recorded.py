@@ -444,12 +444,12 @@ class Recording:
             table, streams, sealed=tuple(self.sealed), name=str(self.path)
         )  # what could not be opened is refused
         files.write_json(self._partial / MANIFEST, {**manifest, "fingerprint": _fingerprint(manifest)})
-        for name in ("build.json", _JOURNAL):
-            (self._partial / name).unlink()
         files.sync(self._partial)
         with suppress(FileNotFoundError):  # of an empty folder
             Path(self.path).rmdir()
         os.replace(self._partial, self.path)
+        for name in ("build.json", _JOURNAL):  # not before: with them what cannot be put in place goes on
+            (Path(self.path) / name).unlink()
         files.sync(Path(self.path).parent)
 
 

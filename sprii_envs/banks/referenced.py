@@ -105,6 +105,7 @@ class Referenced(WindowStore):
             StoreError: if something is there, or it cannot be written.
         """
         folder = files.absolute(path)
+        _ = self._kept  # before there is a folder, which may be within the data's
         with new_folder(folder) as temporary:
             self.table.save(temporary / _TABLE)
             told = {"format": self.FORMAT, "schema": self.SCHEMA, "data": str(self.root), "sealed": self.sealed_splits}

@@ -188,9 +188,23 @@ def _stacked(values: NDArray[Any], what: str) -> NDArray[Any]:
 
 
 def labels_of(labels: Any, name: str) -> dict[str, NDArray[Any]]:
-    """Labels by column, of a mapping, an `EpisodeTable` or a data frame; StoreError for anything else."""
+    """Labels by column, of a mapping, an `EpisodeTable` or a data frame.
+
+    Raises:
+        StoreError: for anything else, a column that is none of labels, and a data frame whose index is its own: of one
+            named as the ids of episodes they are taken.
+    """
     if isinstance(labels, Mapping):
-        return {str(column): np.asarray(values) for column, values in labels.items()}
+        try:
+            return {str(name): label(str(name), values) for name, values in labels.items()}
+        except ValueError as error:
+            raise StoreError(f"{name}: {error}") from None
+    ids, index = ("episode", "episode_index"), getattr(labels, "index", None)
+    if hasattr(labels, "reset_index") and not set(ids) & set(map(str, labels.columns)):
+        if index.name in ids:
+            labels = labels.reset_index()
+        elif not np.array_equal(np.asarray(index), np.arange(len(labels))):
+            raise StoreError(f"{name}: the labels' index is none of episodes; legal: a column or index named 'episode'")
     try:
         return frame_columns(labels)
     except TypeError:

@@ -131,6 +131,8 @@ class FlatPairs:
         count = len(pairs.table)
         self.pairs, self.windows = pairs, windows
         self.first = np.arange(count) if first is None else plain_array("first", first)
+        if self.first.dtype.kind == "u":  # of which and signed integers NumPy makes floats
+            self.first = self.first.astype(np.int64)
         if self.first.shape != (count,) or self.first.dtype.kind not in "iu" or self.first.min() < 0:
             raise ValueError(f"first must be entries ({count},), got {self.first.dtype} of shape {self.first.shape}")
         self._length = np.ones(count, np.int64)

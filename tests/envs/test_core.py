@@ -329,6 +329,13 @@ def test_per_slot_systems_hold_through_autoresets_until_the_next_reset(mode):
 
 def test_systems_by_id_and_by_object_for_each_slot():
     env = gym.make_vec(ID, num_envs=3, systems=SET)
+    _, info = env.reset(options={"system": SET.ids[:3]})  # an array of text
+    assert info["system_id"].tolist() == SET.ids[:3].tolist()
+    spelt = SystemSet(SET.properties, [[1.0], [2.0], [3.0]], ids=[1, 2, 3])
+    with pytest.raises(ValueError, match=r"\[1, 2, 3\] may be ids or values; ids are text: \['1', '2', '3'\]"):
+        gym.make_vec(ID, num_envs=3, systems=spelt).reset(options={"system": [1, 2, 3]})
+    with pytest.raises(AttributeError, match="'keep_system' cannot be set slot by slot"):
+        env.set_attr("keep_system", True)
     _, info = env.reset(options={"system": ["d", SET["a"], "b"]})
     assert info["system_id"].tolist() == ["d", "a", "b"]
     assert env.unwrapped.system(0) == SET["d"]

@@ -657,3 +657,39 @@ def test_a_dataset_is_no_store(exported, tmp_path):
         open_store(tmp_path)
     with pytest.raises(StoreError, match=r"nowhere/bank.json does not exist$"):
         open_store(tmp_path / "nowhere")
+
+
+def test_an_export_has_the_callers_splits_and_labels(tmp_path):
+    store = source()
+    own = store.table
+    told = {name: own[name] for name in own.columns} | {"split": ["test", "train"] * 3, "sort": list("xxyyzz")}
+    with pytest.raises(StoreError, match="the split 'test' is sealed"):
+        export_lerobot(store, tmp_path / "none", table=EpisodeTable(told), exact=True)
+    export_lerobot(store, tmp_path / "data", table=EpisodeTable(told), task="sort", exact=True, unseal=True)
+    table = LeRobotStore.open(tmp_path / "data").table
+    assert table["split"].tolist() == ["train"] * 3 + ["test"] * 3
+    assert table["sort"].tolist() == ["x", "y", "z"] * 2
+    assert sorted(table["length"].tolist()) == sorted(LENGTHS.tolist())
+
+
+def test_a_dataset_keeps_its_rate_and_robot_when_it_is_written_again(exported, tmp_path):
+    export_lerobot(LeRobotStore.open(exported[0]), tmp_path / "again", exact=True, unseal=True)
+    again = LeRobotStore.open(tmp_path / "again")
+    assert (again.fps, again.robot) == (10, "toy")
+    taken = ArrayStore(EpisodeTable({"episode": [0], "system": ["a"], "length": [3]}), {"timestamp": np.arange(3.0)})
+    with pytest.raises(StoreError, match="'timestamp' is a feature that the format makes itself"):
+        export_lerobot(taken, tmp_path / "taken")
+
+
+def test_labels_of_a_dataset_are_by_the_index_that_they_have(exported):
+    pandas = pytest.importorskip("pandas")
+    labels = pandas.DataFrame({"episode_index": [5, 4, 3, 2, 1, 0], "rod": list("fedcba")})
+    for given in (labels, labels.set_index("episode_index")):
+        found = LeRobotStore.open(exported[0], labels=given).table
+        assert found["rod"][np.argsort(found["episode"])].tolist() == list("abcdef")
+
+
+def test_a_store_may_be_kept_within_its_data(tmp_path):
+    export_lerobot(source(), tmp_path / "data", exact=True)
+    store = LeRobotStore.open(tmp_path / "data")
+    assert store.save(tmp_path / "data" / "sprii").fingerprint == store.fingerprint

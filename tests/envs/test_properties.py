@@ -277,6 +277,10 @@ def test_labels_and_levels_are_not_made_from_other_things():
         for name in ("ids", "split"):
             with pytest.raises(ValueError, match=f"{name} must be text"):
                 SystemSet(BOTH, [[1.0, 1.0]], **{name: labels})
+    for mixed in (["a", float("nan")], ["1", 1], [True, 2]):  # of which NumPy makes text, or one number of two
+        for name in ("ids", "split"):
+            with pytest.raises(ValueError, match=f"{name} must be text, all of it"):
+                SystemSet(BOTH, [[1.0, 1.0], [2.0, 2.0]], **{name: mixed})
     assert SystemSet(BOTH, [[1.0, 1.0]], ids=[7]).ids.tolist() == ["7"]
     for n in (1.5, "3", True):
         with pytest.raises(ValueError, match=r"n is .*; legal: an integer"):
@@ -303,3 +307,26 @@ def test_a_set_is_a_sequence_of_systems_also_found_by_id():
             s[key]
     with pytest.raises(ValueError, match="PersistentProperty declarations, got 'drag'"):
         SystemSet(["drag"], [[1.0]])
+
+
+def test_what_has_names_is_read_by_them():
+    """A row and columns of a data frame in another order than the properties', and one that lacks a property."""
+    pandas = pytest.importorskip("pandas")
+    row = pandas.Series({"mass": 2.0, "drag": 0.5})
+    frame = pandas.DataFrame({"mass": [2.0, 3.0], "drag": [0.5, 1.0]})
+    assert BOTH.array(row).tolist() == [0.5, 2.0]
+    assert BOTH.batch(frame, 2).tolist() == BOTH.batch(frame, None).tolist() == [[0.5, 2.0], [1.0, 3.0]]
+    assert SystemSet(BOTH, frame).values.tolist() == [[0.5, 2.0], [1.0, 3.0]]
+    assert SystemSet.from_values(BOTH, frame).values.tolist() == [[0.5, 2.0], [1.0, 3.0]]
+    with pytest.raises(ValueError, match="'mass' is missing"):
+        BOTH.array(row.drop("mass"))
+    env = gym.make("sprii/SpringWorld-v0")
+    _, info = env.reset(options={"system": pandas.Series({"stiffness": 20.0, "drag": 0.5, "mass": 1.0})})
+    assert info["persistent"].tolist() == [1.0, 0.5, 20.0]
+
+
+def test_declarations_hold_pythons_numbers():
+    """NumPy's are no JSON, which a bank writes when all of it is simulated."""
+    made = PersistentProperty("drag", "γ", "1/s", np.float32(0.5), np.int64(4), np.float64(1.0))
+    assert [type(value) for value in (made.low, made.high, made.nominal)] == [float, int, float]
+    assert made == DRAG

@@ -208,3 +208,15 @@ def test_a_length_is_the_episodes_and_one_column_is_the_system():
             made()
     store = from_pandas(frame(given), labels={"episode": [3, 2, 1, 0], "length": [4, 5, 6, 4], "rod": [1.0] * 4})
     assert store.table["length"].tolist() == list(LENGTHS)
+
+
+def test_labels_that_are_missing_or_have_an_index_of_their_own():
+    nan = float("nan")
+    for system in (["a", nan, nan, "b"], [1, "1", "b", "c"], [True, 2, 1, 1]):
+        with pytest.raises(StoreError, match="system"):
+            from_pandas(frame(columns()), labels={"episode": [0, 1, 2, 3], "system": system})
+    given = pandas.DataFrame({"episode": [3, 2, 1, 0], "rod": [4.0, 3.0, 2.0, 1.0]})
+    for labels in (given, given.set_index("episode")):
+        assert from_pandas(frame(columns()), labels=labels).table["rod"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    with pytest.raises(StoreError, match="the labels' index is none of episodes"):
+        from_pandas(frame(columns()), labels=given.set_index("episode").rename_axis("number"))

@@ -26,6 +26,7 @@ from sprii_envs.banks.lerobot.layout import (
     VERSION,
     VIDEO,
 )
+from sprii_envs.banks.lerobot.store import LeRobotStore
 from sprii_envs.banks.recorded import StreamSpec
 from sprii_envs.banks.store import Store, StoreError, new_folder
 from sprii_envs.dependencies import require
@@ -52,10 +53,10 @@ def export_lerobot(
     store: Store,
     root: files.StrPath,
     *,
-    fps: int = 30,
+    fps: int | None = None,
     task: str | None = None,
     names: Mapping[str, str] | None = None,
-    robot: str = "",
+    robot: str | None = None,
     table: EpisodeTable | None = None,
     exact: bool = False,
     unseal: bool = False,
@@ -70,12 +71,12 @@ def export_lerobot(
     when it is whole; an export that is killed leaves none.
 
     Args:
-        fps: frames a second that the dataset tells.
+        fps: frames a second that the dataset tells; by default those of a LeRobot dataset or its import, otherwise 30.
         task: label that is the text of the task; by default `task` where there is one, else "system N".
         names: column → feature, for other names than `states` → `observation.state`, `actions` → `action`, pictures
             → `observation.images.NAME`, others → `observation.NAME`; names with a dot stay.
-        robot: type of the robot.
-        table: the episodes; by default all of splits that are not sealed.
+        robot: type of the robot; by default that of a LeRobot dataset or its import.
+        table: the episodes, with labels and splits of their own; by default all of splits that are not sealed.
         exact: keep every pixel of pictures, in larger files that fewer players show.
         unseal: write sealed splits, too.
         progress: (done, total) episodes.
@@ -87,8 +88,16 @@ def export_lerobot(
         PackageImportError: without pyarrow, and PyAV where there are pictures.
     """
     require("writing LeRobot datasets", "'sprii[lerobot]'", "pyarrow")
-    fps, exact = integer("fps", fps, least=1, most=1000), flag("exact", exact)
-    table = _by_split(chosen(store, table, unseal), store.splits)
+    fps, exact = fps if fps is None else integer("fps", fps, least=1, most=1000), flag("exact", exact)
+    dataset = isinstance(store, LeRobotStore)
+    made = {"fps": store.fps, "robot": store.robot} if dataset else getattr(store, "origin", {})
+    of_format = dataset or made.get("kind") == "lerobot"
+    fps = (int(made.get("fps", 30)) if of_format else 30) if fps is None else fps
+    robot = (str(made.get("robot", "")) if of_format else "") if robot is None else robot
+    table = chosen(store, table, unseal)
+    table = _by_split(table, list(dict.fromkeys([*store.splits, *table["split"].astype(str).tolist()])))
+    if not of_format and (taken := [name for name in store.columns if name in DEFAULT]):
+        raise StoreError(f"{store.name}: {taken[0]!r} is a feature that the format makes itself; rename the column")
     columns = {name: spec for name, spec in specs(store).items() if name not in DEFAULT}
     if not columns:
         raise StoreError(f"{store.name} has no column to write but {', '.join(store.columns)}")

@@ -424,3 +424,22 @@ def test_two_numbers_an_episode_may_be_two_things() -> None:
     masked = np.ma.masked_greater(np.arange(6.0), 4)
     with pytest.raises(StoreError, match="'x' has masked entries"):
         ArrayStore(table, {"x": masked})
+
+
+def test_a_recording_that_cannot_be_put_in_place_goes_on(tmp_path: Path) -> None:
+    """Another program's file in the folder, when everything is written: nothing that was recorded is lost."""
+    whole, path = record(tmp_path / "whole"), tmp_path / "bank"
+    recording = Recording(path, STREAMS, ORIGIN, ("test",))
+    recording.__enter__()
+    for i in range(6):
+        arrays, labels = episode(i)
+        recording.append(arrays, **labels)
+    path.mkdir()
+    (path / "other").touch()
+    with pytest.raises(OSError, match="bank"):
+        recording.__exit__(None, None, None)
+    (path / "other").unlink()
+    with Recording(path, STREAMS, ORIGIN, ("test",)) as recording:
+        assert recording.done == 6
+    assert RecordedBank(path, verify=True).fingerprint == whole.fingerprint
+    assert sorted(os.listdir(path)) == sorted(os.listdir(tmp_path / "whole"))
