@@ -201,7 +201,7 @@ def labels_of(labels: Any, name: str) -> dict[str, NDArray[Any]]:
             raise StoreError(f"{name}: {error}") from None
     ids, index = ("episode", "episode_index"), getattr(labels, "index", None)
     if hasattr(labels, "reset_index") and not set(ids) & set(map(str, labels.columns)):
-        if index.name in ids:
+        if getattr(index, "name", None) in ids:
             labels = labels.reset_index()
         elif not np.array_equal(np.asarray(index), np.arange(len(labels))):
             raise StoreError(f"{name}: the labels' index is none of episodes; legal: a column or index named 'episode'")

@@ -6,7 +6,7 @@ import json
 import math
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from sprii_train.experiments.state_decoder import fit_state_decoder
 from sprii_train.identity import cell_code
 from sprii_train.learners import JEPA
 from sprii_train.recipes import EVERY_RECIPE
-from sprii_train.settings import POKE, SETTINGS, SPRING
+from sprii_train.settings import POKE, SETTINGS, SPRING, Setting
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
@@ -504,3 +504,19 @@ def test_value_by_hand(spring_source: Source, spring_row: dict[str, Any], cells_
     assert (config.query, config.slot, config.horizon, config.fit.learning_rate) == (128, 64, 16, 3e-4)
     assert spring_row["reader0_cold_persistent"] == pytest.approx(kept["persistent|cold"][0, :, -1].mean())
     assert spring_row["reader0_full_persistent"] == pytest.approx(kept["persistent|full"][0].mean())
+
+
+@dataclass(frozen=True)
+class Shared(Setting):
+    share: float = 1.0
+    __hash__ = Setting.__hash__
+
+
+def test_a_settings_own_fields_are_part_of_a_source(bank: Bank):
+    """A share of the data under the same name is another source, wherever its weights lie."""
+    usual = SETTINGS["d-clean"]
+    told = {f.name: getattr(usual, f.name) for f in fields(usual)}
+    whole, half, again = (cell_of(bank, "d-clean", setting=Shared(**told, share=share)) for share in (1.0, 0.5, 0.5))
+    assert whole.identity() != half.identity()
+    assert half.identity() == again.identity()
+    assert "own" not in cell_of(bank, "d-clean").identity()
