@@ -395,7 +395,8 @@ class SpriiVectorEnv(Common, VectorEnv[NDArray[Any], NDArray[np.float32], NDArra
         """The seed of each slot; ValueError for anything but None, an int, or a list with one per slot."""
         if seed is None:
             return None
-        if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str | bytes | bytearray):
+        single = isinstance(seed, str | bytes | bytearray) or (isinstance(seed, np.ndarray) and not seed.ndim)
+        if single or not isinstance(seed, Sequence | np.ndarray):
             first: Any = check_seed(seed)
             return [first + slot for slot in range(self.num_envs)]
         seeds = [check_seed(each, f"seed[{slot}]") for slot, each in enumerate(seed)]

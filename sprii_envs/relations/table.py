@@ -96,6 +96,12 @@ class EpisodeTable:
         self._rows_digest: str | None = None
         self.rows = _frozen(np.arange(count))
 
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        for name, value in state[1].items():  # of copies and pickles too nobody may write into a column
+            setattr(self, name, value)
+        for array in (*self._columns.values(), self.rows):
+            array.flags.writeable = False
+
     @classmethod
     def from_frame(cls, frame: Any) -> Self:
         """A table from what has a row an episode: a pandas or polars DataFrame, `datasets.Dataset` or `pyarrow.Table`.

@@ -1,3 +1,4 @@
+import copy
 import pickle
 import sys
 from typing import Any
@@ -369,3 +370,13 @@ def test_rollouts_that_are_there_twice():
     with pytest.raises(ValueError, match="system a has rollout 0 more than once"):
         twice.budget(2)
     assert EpisodeTable.concat([twice])["rollout"].tolist() == [0, 0, 1]
+
+
+def test_copies_are_as_immutable():
+    table = EpisodeTable({"episode": [0, 1], "system": ["a", "b"], "length": [9, 9]})
+    for made in (pickle.loads(pickle.dumps(table)), copy.deepcopy(table), copy.copy(table)):
+        assert made["system"].tolist() == ["a", "b"]
+        with pytest.raises(ValueError, match="read-only"):
+            made["episode"][0] = 7
+        with pytest.raises(ValueError, match="read-only"):
+            made.rows[0] = 7
