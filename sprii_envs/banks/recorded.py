@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sprii_envs import files
-from sprii_envs.arguments import check, choice, flag, integer, integers, shown
+from sprii_envs.arguments import check, choice, flag, integers, shown
 from sprii_envs.banks.store import (
     PER,
     ArrayStore,
@@ -41,6 +41,7 @@ from sprii_envs.banks.store import (
     register_store,
     sealed_names,
 )
+from sprii_envs.checks import is_integer
 from sprii_envs.relations import EpisodeTable
 
 MANIFEST = "bank.json"
@@ -329,7 +330,8 @@ class Recording:
         if set(arrays) != set(self.streams):
             raise StoreError(f"{self.path}: an episode has the columns {sorted(arrays)}, not {sorted(self.streams)}")
         place = f"{self.path}: episode {labels.get('episode', self.done)}"
-        length = self._length(arrays, place, labels.pop("length", None))
+        given = labels.pop("length", None)
+        length, told = self._length(arrays, place, given), "" if given is None else ", as its label 'length' says"
         data: dict[str, bytes] = {}
         for name, spec in self.streams.items():
             if np.ma.is_masked(arrays[name]):
@@ -341,7 +343,7 @@ class Recording:
             if array.shape != (count, *spec.shape) or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
                 raise StoreError(
                     f"{place}: {name!r} is {array.dtype} of shape {array.shape}, expected {np.dtype(spec.dtype)} of "
-                    f"shape {(count, *spec.shape)} for {length} observations"
+                    f"shape {(count, *spec.shape)} for {length} observations{told}"
                 )
             if (beyond := _beyond(array, np.dtype(spec.dtype))) is not None:
                 raise StoreError(f"{place}: {name!r} holds {beyond}, which {np.dtype(spec.dtype)} does not")
@@ -400,19 +402,20 @@ class Recording:
         self._synced = time.monotonic()
 
     def _length(self, arrays: Mapping[str, NDArray[Any]], place: str, given: Any) -> int:
-        """Observations of an episode: those of its streams of one entry a step, or as given where there are none."""
-        for name, spec in self.streams.items():
-            if spec.rate == "1":
-                own = len(arrays[name]) + (spec.per == "transition")
-                if given is not None and given != own:
-                    raise StoreError(
-                        f"{place}: the label 'length' is {shown(given)}, but the table's length is the {own} "
-                        "observations of the episode; legal: that, none, or another name for a label of your own"
-                    )
-                return own
-        if given is None:
+        """Observations of an episode: as given, or those of its streams of one entry a step."""
+        own = next((name for name, spec in self.streams.items() if spec.rate == "1"), None)
+        if given is None and own is None:
             raise StoreError(f"{place}: give its length, for no stream has one entry a step")
-        return integer("the label 'length'", given, least=1)
+        count = 0 if own is None else len(arrays[own]) + (self.streams[own].per == "transition")
+        if given is None:
+            return count
+        if not is_integer(given) or given < 1:
+            has = f", but the table's length is the {count} observations of the episode" if count else ""
+            raise StoreError(
+                f"{place}: the label 'length' is {shown(given)}{has}; legal: that integer, none, or another name for a "
+                "label of your own"
+            )
+        return int(given)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._stack:

@@ -401,11 +401,13 @@ def test_the_length_is_that_of_the_streams(tmp_path: Path) -> None:
     with Recording(tmp_path / "bank", STREAMS) as recording:
         with pytest.raises(StoreError, match=r"the label 'length' is 0\.7, but the table's length is the 10 obs"):
             recording.append(episode(0)[0], system="a", length=0.7)
+        with pytest.raises(StoreError, match=r"for 2 observations, as its label 'length' says"):
+            recording.append(episode(0)[0], system="a", length=2)
         recording.append(episode(0)[0], system="a", length=10)
         recording.append(episode(1)[0], system="a")
     assert RecordedBank(tmp_path / "bank").table["length"].tolist() == [10, 11]
     with Recording(tmp_path / "slow", {"slow": STREAMS["slow"]}) as recording:
-        for length, message in ((None, "give its length"), (0.7, "the label 'length' is 0.7; legal: an integer")):
+        for length, message in ((None, "give its length"), (0.7, "the label 'length' is 0.7; legal: that integer")):
             told = {} if length is None else {"length": length}
             with pytest.raises(ValueError, match=message):
                 recording.append({"slow": np.arange(4)}, system="a", **told)
