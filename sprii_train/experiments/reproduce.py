@@ -271,7 +271,7 @@ def _facts(
         found["Not measured"] = "; ".join(lacking)
     for world, own in facts.items():
         found |= {f"{name} of {world}": text for name, text in own.items() if name != "Budget"}
-    for scope in trained.values():
+    for scope in scopes:
         for arm in (EVERY_RECIPE[name] for name in scope.arms):
             if isinstance(arm, Compared):
                 own = scope.budget.of(arm)

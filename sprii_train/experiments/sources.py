@@ -206,16 +206,21 @@ class SourceCell:
         """Everything that the weights depend on."""
         setting, usual = self.setting, {field.name for field in fields(Setting)}
         own = {f.name: _described(getattr(setting, f.name)) for f in fields(setting) if f.repr and f.name not in usual}
-        return ({"own": own} if own else {}) | {
-            "setting": [setting.name, setting.properties, setting.history, setting.kind, setting.still],
-            "columns": [setting.observation, setting.action],
-            "recipe": repr(self.recipe),
-            "learner": [learner_of(self.learner)[0], asdict(self.learner)],
-            "train": setting.law(self.train),
-            "bank": self.fingerprint,
-            "teacher": None if self.teacher is None else self.teacher.identity(),
-            "code": source_code(setting, self.recipe, type(self.learner), type(self.train)),
-        }
+        linked = {"anchors": setting.anchors} if self.recipe.kernel == LINKED else {}  # where its donors are inferred
+        return (
+            ({"own": own} if own else {})
+            | linked
+            | {
+                "setting": [setting.name, setting.properties, setting.history, setting.kind, setting.still],
+                "columns": [setting.observation, setting.action],
+                "recipe": repr(self.recipe),
+                "learner": [learner_of(self.learner)[0], asdict(self.learner)],
+                "train": setting.law(self.train),
+                "bank": self.fingerprint,
+                "teacher": None if self.teacher is None else self.teacher.identity(),
+                "code": source_code(setting, self.recipe, type(self.learner), type(self.train)),
+            }
+        )
 
     def measurement(self) -> dict[str, Any]:
         """What the row depends on besides the weights."""

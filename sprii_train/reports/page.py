@@ -130,6 +130,10 @@ def write_page(page: Page, root: Path, suffix: str = "") -> None:
         csv.writer(text, lineterminator="\n").writerows(_with_data(table, of))
         write_whole(root / f"table-{number}{suffix}.csv", text.getvalue().encode())
     write_whole(root / f"report{suffix}.html", html)
+    for old in root.glob(f"table-*{suffix}.csv"):  # of a run with more tables, which the data below would not tell of
+        number = old.name.removeprefix("table-").removesuffix(f"{suffix}.csv")
+        if number.isdigit() and int(number) > len(page.tables):
+            old.unlink()
     told = {
         "title": page.title,
         "lead": page.lead,

@@ -13,6 +13,7 @@ from sprii_train.control.pendulum_agents import LABEL, paper
 from sprii_train.control.training import ControlTraining
 from sprii_train.experiments.references import References
 from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, arrays_of
+from sprii_train.experiments.targets.within import success
 from sprii_train.recipes import CONTROL_RECIPES
 from sprii_train.reports.claims import Arms, Claim, extreme
 from sprii_train.reports.control_figures import curves_figure, returns_figure
@@ -154,7 +155,7 @@ CLAIMS = (
         above=50,
         paper=96.7,
         null=0.0,
-        interval=_episodes(lambda m: 100.0 * m[""], {"": ("cadm", "ID")}, "successes"),
+        interval=lambda a: success(a["cadm"]["groups"]["ID"].get("successes")),
     ),
     *(
         _lead(f"R7 has a higher return than CaDM in {group}", group, paper, above=LEAST)

@@ -12,6 +12,7 @@ from sprii_train.control import pendulum
 from sprii_train.experiments.measures.context_control import SHOWN, physical
 from sprii_train.experiments.planner_references import PlannersReferences
 from sprii_train.experiments.targets.base import Group, Row, Target, arms_of, arrays_of
+from sprii_train.experiments.targets.within import success as success_rate
 from sprii_train.reports.claims import Arms, Claim
 from sprii_train.reports.control_figures import Course, courses_figure
 from sprii_train.reports.films import film
@@ -127,7 +128,7 @@ def _near(group: str, success: float) -> tuple[Claim, Claim]:
             "success in percent",
             above=success - 0.01,  # at least, of episodes that are no hundredth of a percent
             null=0.0,
-            interval=lambda a: _paired([a], {"": FITTED}, "mppi", group, lambda m: 100.0 * m[""], "successes"),
+            interval=lambda a: success_rate(_found(a, FITTED, "mppi", group)["successes"]),
         ),
     )
 

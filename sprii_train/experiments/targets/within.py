@@ -16,6 +16,7 @@ from sprii_train.analysis.statistics import (
     interval_ratio,
     mapped,
 )
+from sprii_train.evaluation.result import wilson
 from sprii_train.experiments.targets.base import Row, arrays_of, stacked, value_of
 from sprii_train.reports.claims import Arms
 
@@ -163,3 +164,15 @@ def _compared(first: str, second: str, path: str, of: Any, of_intervals: Any) ->
 
     return {"measure": lambda a: of(number_of(a[first], path), number_of(a[second], path)),
             "interval": interval}  # fmt: skip
+
+
+def success(successes: Sequence[float] | None) -> Interval | None:
+    """A success rate in percent with Wilson's interval over episodes, which is no point where all succeed or none.
+
+    None for none, of rows of before they were kept.
+    """
+    if not successes:
+        return None
+    rate, n = float(np.mean(successes)), len(successes)
+    low, high = wilson(rate, n, 0.95)
+    return Interval(100.0 * rate, 100.0 * low, 100.0 * high, 0.95, n, "episode")

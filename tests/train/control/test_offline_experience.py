@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sprii_envs.envs.pendulum import GROUPS
+from sprii_envs.properties import SystemDistribution
 from sprii_envs.world import rollout
 from sprii_train.control.offline import HELD, excited, fit_by
 from sprii_train.control.pendulum import WORLD
@@ -41,3 +42,13 @@ def test_a_log_of_other_sizes_than_the_models_is_refused():
         fit_by(CaDM(CaDMConfig(observation_dim=4), seed=0), log)
     with pytest.raises(ValueError, match="the log's action_dim is 1; legal: 2"):
         fit_by(CaDM(CaDMConfig(action_dim=2), seed=0), log)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_starts_tell_nothing_of_systems_that_are_drawn(seed: int):
+    """Not at seed 0 either, whose keys of different lengths NumPy takes for one."""
+    log = excited(SystemDistribution(WORLD.properties), 400, 1, seed=seed, steps=1)
+    start = log.observations.reshape(400, 2, 3)[:, 0]
+    angle = np.arctan2(start[:, 1], start[:, 0])
+    for values in log.properties.T:
+        assert abs(np.corrcoef(angle, values)[0, 1]) < 0.2  # of 400 independent ones four SDs

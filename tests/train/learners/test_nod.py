@@ -12,6 +12,7 @@ from sprii_train.fields.windows import FieldWindows, PairedFields
 from sprii_train.fit import TrainConfig, fit
 from sprii_train.learners.nod import NOD, NODConfig
 from sprii_train.protocol import Objective, check_learner, training_loss
+from sprii_train.randomness import torch_seed
 
 SMALL = NODConfig(points=17, frames=9, widths=(4, 8), head=8, branch=16, trunk=16, rank=8, waves=2, tones=1, queries=32)
 
@@ -94,7 +95,7 @@ def test_training_without_alignment_is_the_plain_path_to_the_bit(data: PairedFie
     optimizer = torch.optim.AdamW(plain.parameters(), lr=rate, weight_decay=decay, fused=True)
     for step in range(steps):
         conditions, fields = data(step)
-        generator = torch.Generator().manual_seed((1 << 32) + step)
+        generator = torch.Generator().manual_seed(torch_seed(1, step))
         places = torch.randint(9 * 17, (8, 32), generator=generator)
         code = plain.condition(conditions)
         branch = plain.branch(torch.cat([fields[:, 0], code], dim=1))
