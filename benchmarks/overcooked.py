@@ -2,8 +2,9 @@
 
     python benchmarks/overcooked.py --kitchens 64
 
-Both scans play uniformly random actions. JaxMARL's resets within its step; ours plays whole episodes, returns actions
-and rewards, and in its second row the observations too. Best of `--repeats`, after compilation, in turns.
+JaxMARL's scans play uniformly random actions, ours random walkers, which never interact. JaxMARL's resets within its
+step; ours plays whole episodes, returns actions and rewards, and in its second row the observations too. Best of
+`--repeats`, after compilation, in turns.
 """
 
 import argparse

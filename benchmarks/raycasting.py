@@ -65,7 +65,7 @@ class Reference:
         self.model = mj.MjModel.from_xml_string(
             f'''<mujoco><statistic extent="1"/><visual><global offwidth="{size}" offheight="{size}"/>
             <map znear="0.05" zfar="500"/>
-            <quality numslices="{slices}" numstacks="{slices // 2}" shadowsize="1024"/></visual>
+            <quality numslices="{slices}" numstacks="{slices // 2}" shadowsize="1024" offsamples="0"/></visual>
             <worldbody>
             <light directional="true" dir="0.4 0.5 -1"/><geom type="plane" size="99 99 1"/>
             <camera pos="{" ".join(map(str, eye))}" xyaxes="{axes}" fovy="{camera.fov}"/>{bodies}

@@ -2,7 +2,7 @@
 
     python examples/gifs.py [--out assets] [ENVIRONMENT ...]
 
-Every picture is a counterfactual rollout: the systems differ in the named property and in nothing else.
+Every picture is a counterfactual rollout: the systems differ in the named properties and in nothing else.
 """
 
 import argparse

@@ -162,7 +162,7 @@ class Common:
         values = system_values(self.world.properties, systems)
         start = self._start(slot, state)
         size = self.image_size if frames else None
-        return rollout(self.world, values, start, actions, frames=size)
+        return rollout(self.world, values, start, actions, frames=size, reached=state is None)
 
     def _start(self, slot: int, state: ArrayLike | None) -> ArrayLike:
         if state is not None:
@@ -178,7 +178,7 @@ class Common:
         self._needs_reset()
         start = self._start(slot, state)
         values = self._slots.values[slot]
-        return sensitivity(self.world, values, name, start, actions, relative=relative)
+        return sensitivity(self.world, values, name, start, actions, relative=relative, reached=state is None)
 
     def _render_size(self) -> rendering.Size:
         scale = -(-256 // max(self.image_size))

@@ -318,7 +318,7 @@ class Slots:
             if drawn[slot] >= len(known) or known[drawn[slot]] != out["ids"][slot]:
                 drawn[slot] = -1
         for name in ("state", "previous", "start"):
-            self.world.check_state(out[name], self.n)
+            self.world.check_reached(out[name], self.n)
         return out
 
     def load(self, checked: Mapping[str, NDArray[Any]]) -> None:

@@ -212,6 +212,15 @@ class World(ABC):
         """The error for a world that cannot give `what` because it draws nothing."""
         return ValueError(f"{self.name} has no pictures: {what} needs a world with patches(state, size)")
 
+    def check_reached(self, state: ArrayLike, n: int) -> Array:
+        """States (n, S) that steps led to, as snapshots hold them: finite, if beyond the limits of a start too."""
+        full = np.array(np.broadcast_to(reals(state), (n, len(self.state_names))), order="F")
+        if not np.isfinite(full).all():
+            raise ValueError(
+                f"a state of {self.name} that was reached is not finite: {full[~np.isfinite(full).all(1)][0]}"
+            )
+        return full
+
     def check_state(self, state: ArrayLike, n: int) -> Array:
         """States of n slots as a new F-ordered (n, S) array; one state (S,) serves all.
 
@@ -310,12 +319,14 @@ def rollout(
     *,
     steps: int | None = None,
     frames: int | Sequence[int] | None = None,
+    reached: bool = False,
 ) -> Rollout:
     """Roll N systems (N, F) from one state (S,), or one each (N, S), under actions (T, A) or (N, T, A).
 
     Instead of an array, `actions` may be a policy, a function of (t, states (N, S)), for `steps` steps. Pure:
     equal arguments, equal result, bit for bit the states an environment would visit. A rollout runs on past a
-    world's ending (see `Rollout.ended`). `frames` is the image size of grayscale frames to return.
+    world's ending (see `Rollout.ended`). `frames` is the image size of grayscale frames to return. A state that was
+    `reached` may lie where no episode may begin.
     """
     if frames is not None and not world.has_pictures:
         raise world.without_pictures("frames")
@@ -324,7 +335,7 @@ def rollout(
     given, steps = _checked_actions(world, n, actions, steps)
     if not callable(given):
         given = np.broadcast_to(given, (n, steps, world.action_size))
-    now = world.check_state(state, n)
+    now = world.check_reached(state, n) if reached else world.check_state(state, n)
     prepared = world.prepare(values)
     states = np.empty((n, steps + 1, now.shape[1]), np.float64)
     taken = np.empty((n, steps, world.action_size), np.float32)
@@ -411,6 +422,7 @@ def sensitivity(
     actions: ArrayLike,
     *,
     relative: float = 0.01,
+    reached: bool = False,
 ) -> Array:
     """Derivative of the states (T+1, S) by the log of one property of one system (F,), `app:poke-value`.
 
@@ -420,11 +432,11 @@ def sensitivity(
     relative = number("relative", relative, above=0, below=1)
     # Checked here, so that no message speaks of the two systems that are rolled out.
     _checked_actions(world, None, actions, None)
-    state = world.check_state(state, 1)[0]
+    state = (world.check_reached if reached else world.check_state)(state, 1)[0]
     rows = np.repeat(world.properties.array(values)[None], 2, axis=0)
     p, column = world.properties[name], world.properties.index(name)
     value, wanted = rows[0, column], rows[:, column] * (1.0 + relative, 1.0 - relative)
     rows[:, column] = np.clip(wanted, p.physical_low, p.physical_high)
     clipped = not np.array_equal(rows[:, column], wanted)
-    states = rollout(world, rows, state, actions).states
+    states = rollout(world, rows, state, actions, reached=reached).states
     return (states[0] - states[1]) / ((rows[0, column] - rows[1, column]) / value if clipped else 2.0 * relative)

@@ -78,7 +78,8 @@ class SegmentProtocol(GeneratedProtocol):
         seeds = [getattr(self, f"{split}_seed") for split in SPLITS]
         if len(set(seeds)) < len(seeds):
             raise ValueError(f"seeds of splits are {seeds}; legal: three that differ, or their systems would coincide")
-        torques("joint_1_triangle", steps=self.steps, rms=self.rms)  # the highest peak
+        for name in (*HISTORIES, *CANDIDATES, *QUERIES):  # the highest peak is another's for few steps
+            torques(name, steps=self.steps, rms=self.rms)
 
     @property
     def length(self) -> int:

@@ -8,6 +8,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control import PendulumEnv
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -622,3 +623,17 @@ def test_without_effect_is_not_misled_by_global_randomness():
     anyhow = PersistentEnv(Careless(lambda: np.random.default_rng().random()), names)
     with pytest.raises(ValueError, match=r"two episodes of .* differ under one system, seed and actions"):
         without_effect(anyhow, starts=1)
+
+
+class Windy(PendulumEnv):
+    """A pendulum whose reward falls by the square of its wind, so that both ends of the range do the same."""
+
+    wind = 0.0
+
+    def step(self, u):
+        observation, reward, *rest = super().step(u)
+        return observation, float(reward) - self.wind**2, *rest
+
+
+def test_an_effect_that_is_the_same_at_both_ends_is_one():
+    assert without_effect(PersistentEnv(Windy(), {"wind": (-1.0, 1.0)}, {"wind": "wind"})) == ()

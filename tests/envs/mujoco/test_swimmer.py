@@ -665,3 +665,26 @@ def test_the_manual_page_states_the_real_defaults():
         assert f"| `{field.name}` | `{field.default}` |" in page
     for p in Swimmer.properties:
         assert f"| `{p.name}` | {p.symbol} | {p.unit} | [{p.low:g}, {p.high:g}] |" in page
+
+
+def test_states_beyond_the_limits_of_a_start_are_restored_and_rolled_on():
+    """A legal start may lead to velocities that no episode may begin with."""
+    env = gym.make("sprii/Swimmer-v0", fluid="bank")
+    env.reset(seed=0)
+    for signs in itertools.product((-30.0, 30.0), repeat=5):
+        env.reset(options={"state": np.array([0.0] * 5 + list(signs))})
+        env.step(np.zeros(2, np.float32))
+        if (np.abs(env.unwrapped.state[5:]) > 30.0).any():
+            break
+    else:
+        pytest.fail("no velocity went beyond 30")
+    saved, reached = get_state(env), env.unwrapped.state.copy()
+    with pytest.raises(ValueError, match="must be in"):
+        env.reset(options={"state": reached})
+    actions = np.zeros((3, 2), np.float32)
+    found = env.unwrapped.counterfactual([env.unwrapped.system], actions)
+    seen = [env.step(action)[0] for action in actions]
+    set_state(env, saved)
+    assert np.array_equal(env.unwrapped.state, reached)
+    assert np.array_equal([env.step(action)[0] for action in actions], seen)
+    assert np.array_equal(found.states[0, -1], env.unwrapped.state)
