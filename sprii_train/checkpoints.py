@@ -267,6 +267,11 @@ def load_training_state(
     return step
 
 
+def _broadcasts(value: Tensor, own: Tensor) -> bool:
+    """Whether a moment is of a parameter, or of its rows or columns."""
+    return value.ndim == own.ndim and all(n in (m, 1) for n, m in zip(value.shape, own.shape, strict=True))
+
+
 def _read_moments(path: Path, learner: nn.Module, remedy: str) -> dict[tuple[str, str], Tensor]:
     """The optimiser's state by parameter and kind, the same kinds for every parameter of as many axes that has any."""
     parameters = dict(learner.named_parameters())
@@ -279,8 +284,8 @@ def _read_moments(path: Path, learner: nn.Module, remedy: str) -> dict[tuple[str
     for (name, key), value in moments.items():
         own = parameters.get(name)
         # An optimiser may have counts and products of one entry, and moments by row or column.
-        alike = own is not None and key != "step" and value.ndim == own.ndim and value.ndim > 0
-        if own is None or (alike and any(n not in (m, 1) for n, m in zip(value.shape, own.shape, strict=True))):
+        alike = own is not None and key != "step" and value.numel() > 1
+        if own is None or (alike and not _broadcasts(value, own)):
             raise CheckpointError(f"{path} is of another architecture: {key} of {name!r} does not fit")
         if alike and value.dtype != own.dtype:
             raise CheckpointError(f"{path} is damaged: {key} of {name!r} is {value.dtype}, not {own.dtype}; {remedy}")
