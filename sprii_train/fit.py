@@ -273,7 +273,7 @@ def fit(
             this run, finished, is loaded, and a line on stderr says so.
         progress: called after each step with (steps done, values), on rank 0.
         diagnostics: measures of the learner that training is told of and unmoved by (what they leave in evaluation mode
-            is in its own again); each has a file in the directory. One with `over(step)` may end training after its
+            is in its own again); each has a file in the directory. One with `ends(step)` may end training after its
             turn.
 
     Raises:
@@ -309,7 +309,7 @@ def fit(
     loss = partial(chunked_loss, pairs=config.microbatch) if config.microbatch else training_loss
     compute = distributed.parallel(learner, loss)
     kept = {config.after(share) for share in config.endpoints}
-    ending: list[Any] = [each for each in diagnostics if callable(getattr(each, "over", None))]
+    ending: list[Any] = [each for each in diagnostics if callable(getattr(each, "ends", None))]
     with (
         _stop_requests() as stop,
         torch.random.fork_rng(),
@@ -329,7 +329,7 @@ def fit(
                             records.add(diagnostic.name, done, found)
                     if progress is not None and main:
                         progress(done, values)
-                if any(done % each.every == 0 and distributed.first(partial(each.over, done)) for each in ending):
+                if any(done % each.every == 0 and distributed.first(partial(each.ends, done)) for each in ending):
                     break
                 if done in kept:
                     distributed.first(lambda done=done: save(learner, endpoint_folder(root, done)))

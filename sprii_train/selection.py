@@ -83,6 +83,14 @@ class Selection:
         return epoch - 1 - losses.index(min(losses)) >= self.patience
 
 
+@dataclass(frozen=True)
+class _Ending(Selection):
+    """A selection that `fit` asks whether training ends."""
+
+    def ends(self, step: int) -> bool:
+        return self.over(step)
+
+
 def fit_selected(
     learner: nn.Module,
     data: Callable[[int], Windows],
@@ -111,7 +119,7 @@ def fit_selected(
         raise ValueError(f"fit_selected's identity has {', '.join(sorted(criterion))}, which it adds itself")
     fit(
         learner, data, Objective(), config, folder, identity=identity | criterion, progress=progress, tensorboard=False,
-        diagnostics=[selection],
+        diagnostics=[_Ending(**vars(selection))],
     )  # fmt: skip
     losses, weights = selection.kept()
     learner.load_state_dict(weights)

@@ -335,7 +335,7 @@ def test_a_diagnostic_may_leave_evaluation_mode(data: PairedWindows, tmp_path: P
             learner.eval()
             return {"modules": len(list(learner.modules()))}
 
-        def over(self, step: int) -> bool:
+        def ends(self, step: int) -> bool:
             return step == 3
 
     learner = fit(new_learner(), data, OBJECTIVE, CONFIG, tmp_path, tensorboard=False, diagnostics=[Quiet()])
