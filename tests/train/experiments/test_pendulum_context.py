@@ -22,7 +22,7 @@ from sprii_train.experiments.reproduce import Plan, reproduce
 from sprii_train.experiments.targets import TARGETS, target
 from sprii_train.experiments.targets.base import arrays_of
 from sprii_train.experiments.targets.pendulum_context import CONTRASTS, LEVERS, LINES, PICTURED, TRAINED
-from sprii_train.reports.claims import FAILED, HELD, judge
+from sprii_train.reports.claims import FAILED, HELD, OPEN, judge
 from sprii_train.reports.page import Page
 from sprii_train.settings import PENDULUM_CONTEXT, SETTINGS
 
@@ -136,7 +136,8 @@ def planted(returns: dict[tuple[str, str], float], success: float) -> list[dict[
 
 def test_statements_are_judged_by_returns_and_successes():
     good = planted({("oracle", "equations"): -200.0, ("context-fitted", "fit"): -220.0}, 1.0)
-    assert [v.status for v in judge(TARGET.claims, good)[:4]] == [HELD] * 4
+    # That every episode of a few succeeds says of no rate that it is 100 %, nor of these few that it is above 90.
+    assert [v.status for v in judge(TARGET.claims, good)[:4]] == [HELD, OPEN, HELD, OPEN]
     bad = planted({("oracle", "equations"): -200.0, ("context-fitted", "fit"): -260.0}, 0.5)
     assert [v.status for v in judge(TARGET.claims, bad)[:4]] == [FAILED] * 4
     fit = planted({("cadm-offline", "fit"): -300.0, ("cadm-align-cross", "encoder"): -600.0}, 1.0)
