@@ -3,7 +3,9 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -112,7 +114,7 @@ def fit_selected(
         raise ValueError(f"a budget has {config.steps} updates; legal: an epoch at least, {selection.every}")
     criterion = {
         "selection": [selection.every, selection.least, selection.patience],
-        "selection code": code_of(selection.loss),
+        "selection code": code_of(_without_data(selection.loss)),
         "selection held": plain_attributes(selection.loss)[:16],
     }
     if criterion.keys() & (identity := dict(identity or {})).keys():
@@ -126,6 +128,15 @@ def fit_selected(
     learner.eval()
     last = read_rows(folder / "metrics.jsonl")[-1]["step"]
     return Selected(losses.index(min(losses)) + 1, losses, training_seconds(folder, last))
+
+
+def _without_data(loss: Any) -> Any:
+    """A loss without what it closes over but functions and numbers: data may lie elsewhere when the run goes on."""
+    if not isinstance(loss, FunctionType):
+        return loss.func if isinstance(loss, partial) else loss.__func__ if isinstance(loss, MethodType) else type(loss)
+    held = (cell.cell_contents for cell in loss.__closure__ or ())
+    cells = tuple(CellType(v) if isinstance(v, FunctionType | int | float | str) else CellType() for v in held)
+    return FunctionType(loss.__code__, loss.__globals__, loss.__name__, loss.__defaults__, cells)
 
 
 def mean_loss(learner: Any, windows: Windows, chunk: int = 8192) -> float:

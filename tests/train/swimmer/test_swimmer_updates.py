@@ -24,12 +24,13 @@ from sprii_train.experiments.targets import target
 from sprii_train.experiments.targets.base import arrays_of
 from sprii_train.experiments.targets.swimmer import CLAIMS, SWIMMER_TARGETS
 from sprii_train.fit import TrainConfig
+from sprii_train.identity import code_of
 from sprii_train.learners import MaskedGRU, MaskedGRUConfig, PersistentJEPA, PersistentJEPAConfig
 from sprii_train.learners.segments import Adapter
 from sprii_train.protocol import Objective, check_learner, encode
 from sprii_train.recipes import SWIMMER_RECIPES, SegmentRecipe
 from sprii_train.reports.claims import FAILED, HELD, OPEN, judge
-from sprii_train.selection import Selection, fit_selected, mean_loss
+from sprii_train.selection import Selection, _without_data, fit_selected, mean_loss
 from sprii_train.settings import SWIMMER, Budget
 from sprii_train.settings.swimmer import Segments, SegmentTraining
 from sprii_train.swimmer import assay
@@ -296,6 +297,11 @@ def test_training_ends_when_the_loss_has_not_fallen_and_keeps_the_best(tmp_path:
         fit_selected(learner, data, replace(config, steps=1), tmp_path / "x", kept)
 
 
+def closing(data: Any) -> Any:
+    """A loss that closes over data."""
+    return lambda each: mean_loss(each, data)
+
+
 def test_a_run_is_of_what_it_was_selected_by_and_nan_is_the_worst(tmp_path: Path):
     def data(step: int) -> Any:
         rows = {"segments": numbers(4, 2, 48, seed=step), "mask": torch.ones(4, 2), "query": numbers(4, 16, seed=step)}
@@ -318,6 +324,8 @@ def test_a_run_is_of_what_it_was_selected_by_and_nan_is_the_worst(tmp_path: Path
         )
     with pytest.raises(CheckpointError, match=r"selection: there \[2, 3, 3\], here \[3, 3, 3\]"):
         selected(1.0, every=3)
+    told = [code_of(_without_data(closing(place))) for place in (tmp_path, place)]
+    assert told[0] == told[1]  # of data, whose place is no part of a run
     place = tmp_path / "nan.safetensors"
     found = selected(1.0, tmp_path / "nan", first=float("nan"))
     assert (found.epoch, found.losses) == (2, [float("inf"), 1.0, 2.0])
